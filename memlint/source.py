@@ -1,0 +1,180 @@
+"""One source file: its bytes, text, positions and syntax tree. What cannot be read or parsed is a `SourceError`."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import hashlib
+import re
+import warnings
+from functools import cached_property
+
+from memlint.rule import Span
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # Python's own line ends: not str.splitlines', which knows more
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+
+
+class SourceError(Exception):
+    """A file that cannot be read or parsed: ``reason`` in one clause, ``line`` from 1 where there is one."""
+
+    def __init__(self, reason: str, line: int = 1) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+
+
+class Source:
+    """A Python file as text, with positions in characters.
+
+    ``path`` is shown to users: relative to the working folder, with forward slashes. ``text`` keeps the file's own
+    line ends and lacks its byte-order mark; ``digest`` is the SHA-256 of the file's bytes.
+    """
+
+    def __init__(
+        self, path: str, text: str, *, encoding: str = "utf-8", bom: bool = False, digest: str | None = None
+    ) -> None:
+        self.path = path
+        self.text = text
+        self.encoding = encoding
+        self.bom = bom
+        self._digest = digest
+
+    @classmethod
+    def from_bytes(cls, path: str, data: bytes) -> Source:
+        """Decode a file as Python would: byte-order mark, then PEP 263 cookie, then UTF-8."""
+        text, encoding, bom = decode(data)
+        return cls(path, text, encoding=encoding, bom=bom, digest=hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def read(cls, path: str) -> Source:
+        """Read ``path``. Raises `SourceError` where it is gone, unreadable, not a file, or not in its encoding."""
+        return cls.from_bytes(path, read_bytes(path))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file's bytes, in hexadecimal."""
+        if self._digest is None:
+            self._digest = hashlib.sha256(self.to_bytes(self.text)).hexdigest()
+        return self._digest
+
+    def to_bytes(self, text: str) -> bytes:
+        """``text`` in this file's encoding and under its mark. Raises `SourceError` where it has no such form."""
+        try:
+            data = text.encode(self.encoding)
+        except UnicodeError as error:
+            raise SourceError(f"cannot be written as {self.encoding}: {error}") from None
+        return codecs.BOM_UTF8 + data if self.bom else data
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, each with its own line end, so that joining them gives the text."""
+        return _LINE.findall(self.text)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree. Raises `SourceError` where this Python cannot read the text."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes and the like are another linter's business
+                return ast.parse(self.text, self.path)
+        except SyntaxError as error:
+            raise SourceError(f"cannot be parsed: {error.msg}", max(error.lineno or 1, 1)) from None
+        except (RecursionError, MemoryError):
+            raise SourceError("cannot be parsed: nested too deeply") from None
+        except ValueError as error:  # null bytes, lone surrogates
+            raise SourceError(
+                f"cannot be parsed: {error}", self.text.count("\n", 0, self.text.find("\0")) + 1
+            ) from None
+
+    def span(self, node: ast.AST) -> Span:
+        """Where ``node`` stands, in characters (the tree itself counts bytes of UTF-8)."""
+        line: int = node.lineno  # type: ignore[attr-defined]
+        column: int = node.col_offset  # type: ignore[attr-defined]
+        end_line: int = node.end_lineno  # type: ignore[attr-defined]
+        end_column: int = node.end_col_offset  # type: ignore[attr-defined]
+        if self._ascii:
+            return Span(line, column + 1, end_line, end_column + 1)
+        return Span(line, self._characters(line, column), end_line, self._characters(end_line, end_column))
+
+    def offset(self, line: int, column: int) -> int:
+        """Index in ``text`` of a 1-based line and column; past the end of a line is its end, past the file its end."""
+        starts = self._starts
+        if line >= len(starts):
+            return len(self.text)
+        return min(starts[line - 1] + column - 1, starts[line])
+
+    def segment(self, span: Span) -> str:
+        """The text that ``span`` covers."""
+        return self.text[self.offset(span.line, span.column) : self.offset(span.end_line, span.end_column)]
+
+    def line(self, number: int) -> str:
+        """Line ``number`` from 1 without its line end; "" past the end of the file."""
+        return self.lines[number - 1].rstrip("\r\n") if 0 < number <= len(self.lines) else ""
+
+    def cell_of(self, line: int) -> int | None:
+        """The notebook cell, from 1, that a line of ``text`` belongs to; None where the file is no notebook."""
+        return None
+
+    def raw_line(self, line: int) -> int:
+        """The line of the file itself at which a line of ``text`` stands: another one in a notebook."""
+        return line
+
+    @cached_property
+    def _ascii(self) -> bool:
+        return self.text.isascii()
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Index of the start of every line, and of the end of the text."""
+        starts = [0]
+        for line in self.lines:
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    def _characters(self, line: int, column: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if text.isascii():
+            return column + 1
+        return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore")) + 1
+
+    def __repr__(self) -> str:
+        return f"Source({self.path!r})"
+
+
+def read_bytes(path: str) -> bytes:
+    """The bytes of ``path``. Raises `SourceError` with the reason in a user's words."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise SourceError("cannot be read: no such file") from None
+    except IsADirectoryError:
+        raise SourceError("cannot be read: a folder, not a file") from None
+    except PermissionError:
+        raise SourceError("cannot be read: permission denied") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decode(data: bytes) -> tuple[str, str, bool]:
+    """The text of a Python file, its encoding, and whether it starts with a byte-order mark."""
+    bom = data.startswith(codecs.BOM_UTF8)
+    if bom:
+        data = data[len(codecs.BOM_UTF8) :]
+    encoding = "utf-8"
+    for line in data[:4096].splitlines()[:2]:
+        if cookie := _COOKIE.match(line):
+            encoding = cookie[1].decode("ascii", "replace").lower()
+            break
+        if line.strip() and not line.lstrip().startswith(b"#"):
+            break  # a cookie on the second line counts only under a comment or an empty line
+    try:
+        return data.decode(encoding), encoding, bom
+    except LookupError:
+        raise SourceError(f"cannot be decoded: unknown encoding {encoding!r}") from None
+    except UnicodeDecodeError as error:
+        line_number = data.count(b"\n", 0, error.start) + 1
+        raise SourceError(f"cannot be decoded as {encoding}: {error.reason}", line_number) from None
+    except (UnicodeError, ValueError, AssertionError) as error:
+        raise SourceError(f"cannot be decoded as {encoding}: {error}") from None
