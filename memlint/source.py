@@ -39,12 +39,26 @@ class Source:
         self.encoding = encoding
         self.bom = bom
         self._digest = digest
+        self._cells: list[int] = []
+        self._raw_lines: list[int] = []
 
     @classmethod
     def from_bytes(cls, path: str, data: bytes) -> Source:
-        """Decode a file as Python would: byte-order mark, then PEP 263 cookie, then UTF-8."""
-        text, encoding, bom = decode(data)
-        return cls(path, text, encoding=encoding, bom=bom, digest=hashlib.sha256(data).hexdigest())
+        """Decode a file as Python would: byte-order mark, then PEP 263 cookie, then UTF-8. An ``.ipynb`` file gives the
+        Python of its code cells. Raises `SourceError`."""
+        digest = hashlib.sha256(data).hexdigest()
+        text, encoding, bom = decode(data, cookie=not path.endswith(".ipynb"))
+        if not path.endswith(".ipynb"):
+            return cls(path, text, encoding=encoding, bom=bom, digest=digest)
+        from memlint import notebook  # rare, and it brings json along
+
+        try:
+            code = notebook.read(text)
+        except ValueError as error:
+            raise SourceError(f"cannot be read: {error}", getattr(error, "lineno", 1)) from None
+        source = cls(path, code.text, encoding=encoding, bom=bom, digest=digest)
+        source._cells, source._raw_lines = code.cells, code.raw_lines
+        return source
 
     @classmethod
     def read(cls, path: str) -> Source:
@@ -114,11 +128,16 @@ class Source:
 
     def cell_of(self, line: int) -> int | None:
         """The notebook cell, from 1, that a line of ``text`` belongs to; None where the file is no notebook."""
-        return None
+        return self._cells[min(line, len(self._cells)) - 1] if self._cells else None
 
     def raw_line(self, line: int) -> int:
         """The line of the file itself at which a line of ``text`` stands: another one in a notebook."""
-        return line
+        return self._raw_lines[min(line, len(self._raw_lines)) - 1] if self._raw_lines else line
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether the text is made of a notebook's cells, so that its lines are not the file's."""
+        return self.path.endswith(".ipynb")
 
     @cached_property
     def _ascii(self) -> bool:
@@ -157,15 +176,16 @@ def read_bytes(path: str) -> bytes:
         raise SourceError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def decode(data: bytes) -> tuple[str, str, bool]:
-    """The text of a Python file, its encoding, and whether it starts with a byte-order mark."""
+def decode(data: bytes, *, cookie: bool = True) -> tuple[str, str, bool]:
+    """The text of a file, its encoding (that of the PEP 263 ``cookie``, where one counts), and whether it starts with a
+    byte-order mark. Raises `SourceError`."""
     bom = data.startswith(codecs.BOM_UTF8)
     if bom:
         data = data[len(codecs.BOM_UTF8) :]
     encoding = "utf-8"
-    for line in data[:4096].splitlines()[:2]:
-        if cookie := _COOKIE.match(line):
-            encoding = cookie[1].decode("ascii", "replace").lower()
+    for line in data[:4096].splitlines()[:2] if cookie else ():
+        if named := _COOKIE.match(line):
+            encoding = named[1].decode("ascii", "replace").lower()
             break
         if line.strip() and not line.lstrip().startswith(b"#"):
             break  # a cookie on the second line counts only under a comment or an empty line
