@@ -135,7 +135,7 @@ def level(value: object) -> Level:
     """The level of that name. Raises ValueError, which names the nearest one."""
     names = [each.value for each in Level]
     if value not in names:
-        raise ValueError(f"unknown level {value!r}{nearest(str(value), names) or f'; one of {', '.join(names)}'}")
+        raise ValueError(f"unknown level {value!r}{nearest(str(value), names) or '; one of ' + ', '.join(names)}")
     return Level(value)
 
 

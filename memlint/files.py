@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", ".ipynb")
 
-USUAL_FOLDERS = frozenset(
-    "__pycache__ __pypackages__ _build build dist node_modules site-packages venv env buck-out .bzr .direnv .eggs .git "
-    ".hg .ipynb_checkpoints .memlint_cache .mypy_cache .nox .pants.d .pyenv .pytest_cache .pytype .ruff_cache .svn .tox "
-    ".venv .vscode".split()
-)
+# fmt: off
+USUAL_FOLDERS = frozenset({
+    "__pycache__", "__pypackages__", "_build", "build", "dist", "node_modules", "site-packages", "venv",
+    "env", "buck-out", ".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".memlint_cache",
+    ".mypy_cache", ".nox", ".pants.d", ".pyenv", ".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox",
+    ".venv", ".vscode",
+})
+# fmt: on
 """Folders that nobody wants checked, unless named outright or an ``exclude`` of one's own stands in their place."""
 
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
@@ -140,20 +143,24 @@ def _walk(top: str, config_of: Callable[[str], Config], deep: bool = True) -> It
             continue
         seen.add(real)
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            entries = list(os.scandir(folder))
         except OSError:
             continue
-        ignored.enter(folder, {entry.name for entry in entries})
-        for entry in entries:
-            try:
-                is_folder = entry.is_dir()
-            except OSError:
-                continue
-            if is_folder:
+        ignored.enter(folder, any(entry.name == ".gitignore" for entry in entries))
+        wanted = [entry for entry in entries if entry.name.endswith(SUFFIXES) or _is_folder(entry)]
+        for entry in sorted(wanted, key=lambda entry: entry.name):
+            if _is_folder(entry):
                 if deep and not ignored(entry.path, entry.name, folder=True):
                     queue.append(entry.path)
-            elif entry.name.endswith(SUFFIXES) and entry.is_file() and not ignored(entry.path, entry.name):
+            elif entry.is_file() and not ignored(entry.path, entry.name):
                 yield entry.path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 class _Ignored:
@@ -169,13 +176,13 @@ class _Ignored:
             # What is named outright is checked: patterns that would hide the named folder itself do not count.
             self._excludes = None if self._hides(*excludes, top, True) else excludes
         for folder in _upward(top):
-            self.enter(folder, None)
+            self.enter(folder, True)
         if any(self._hides(base, spec, top, True) for base, spec in self._specs.items()):
             self._specs.clear()
 
-    def enter(self, folder: str, names: set[str] | None) -> None:
-        """Take up the ``.gitignore`` of ``folder``, whose entries are ``names``."""
-        if names is not None and ".gitignore" not in names:
+    def enter(self, folder: str, has_gitignore: bool) -> None:
+        """Take up the ``.gitignore`` of ``folder``, where it has one."""
+        if not has_gitignore:
             return
         try:
             with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as file:

@@ -1,0 +1,149 @@
+"""Findings to new text: fixes that do not overlap, in rounds until nothing changes, written whole or not at all."""
+
+from __future__ import annotations
+
+import ast
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from memlint.check import Options, Report, applicable, check_paths
+from memlint.config import Configs
+from memlint.rule import Edit, Finding
+from memlint.source import Source, SourceError
+
+ROUNDS = 10
+"""Rounds of check and fix at most; a fix that another overlaps waits for the next one."""
+
+
+@dataclass
+class Fixed:
+    """What fixing came to: the findings ``before`` and ``after``, and old source and new text by path."""
+
+    before: Report
+    after: Report
+    changes: dict[str, tuple[Source, str]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+def fix_paths(
+    paths: Sequence[str], options: Options, *, unsafe: bool | None = None, configs: Configs | None = None
+) -> Fixed:
+    """Fix what may be fixed under ``paths``, in memory. ``unsafe`` None: as each file's configuration says."""
+    configs = configs or Configs()
+    before = after = check_paths(paths, options, configs)
+    originals = before.sources
+    texts: dict[str, str] = {}
+    broken: set[str] = set()
+    errors: list[str] = []
+    fixed = 0
+    for _ in range(ROUNDS):
+        changed: dict[str, str] = {}
+        for path, source in after.sources.items():
+            if path in broken:
+                continue
+            allowed = configs.of(path).unsafe_fixes if unsafe is None else unsafe
+            mine = [f for f in after.findings if f.path == path and applicable(f.fix, allowed)]
+            text, count = apply_fixes(source, mine)
+            if count == 0 or text == source.text:
+                continue
+            try:
+                _parse(text)
+                source.to_bytes(text)
+            except (SyntaxError, ValueError, SourceError) as error:
+                codes = ", ".join(sorted({f.code for f in mine}))
+                errors.append(f"internal error: the fix of {codes} breaks {path} ({error}); the file is left as it is")
+                broken.add(path)
+                continue
+            changed[path] = text
+            fixed += count
+        if not changed:
+            break
+        texts |= changed
+        overlay = {**options.overlay, **{path: originals[path].to_bytes(text) for path, text in texts.items()}}
+        # The rounds in between are nobody's next question, so they are not kept.
+        after = check_paths(paths, replace(options, overlay=overlay, cache=False), configs)
+    after.fixed = fixed
+    return Fixed(before, after, {path: (originals[path], text) for path, text in texts.items()}, errors)
+
+
+def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:
+    """The text with the findings' fixes, and how many of them found room. Equal edits of two fixes count once."""
+    chosen: list[Edit] = []
+    count = 0
+    for finding in findings:
+        edits = [edit for edit in finding.fix.edits if edit not in chosen] if finding.fix else []
+        if any(_clash(source, edit, other) for edit in edits for other in chosen):
+            continue
+        chosen += edits
+        count += 1
+    text = source.text
+    placed = sorted(((*_range(source, edit), edit.text) for edit in chosen), reverse=True)
+    for start, end, new in placed:
+        text = text[:start] + new + text[end:]
+    return text, count
+
+
+def write(source: Source, text: str) -> None:
+    """Replace the file of ``source`` by ``text``: beside it first, then renamed over it, mode and owner kept.
+
+    Raises `SourceError` where the file is read-only, has changed since it was read, or cannot be written.
+    """
+    path = os.path.realpath(source.path)
+    data = source.to_bytes(text)
+    try:
+        status = os.stat(path)
+        if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
+            raise SourceError("cannot be written: it is read-only")
+        if Source.read(path).digest != source.digest:
+            raise SourceError("was changed by somebody else meanwhile and is left as it is")
+        handle, beside = tempfile.mkstemp(prefix=".memlint-", suffix=".tmp", dir=os.path.dirname(path))
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(beside, stat.S_IMODE(status.st_mode))
+            if hasattr(os, "chown") and (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
+                os.chown(beside, status.st_uid, status.st_gid)
+            os.replace(beside, path)
+        except BaseException:
+            if os.path.exists(beside):
+                os.unlink(beside)
+            raise
+    except OSError as error:
+        raise SourceError(f"cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def diff(source: Source, text: str) -> str:
+    """A unified diff from the source to ``text``."""
+    from difflib import unified_diff
+
+    new = Source(source.path, text).lines
+    parts = []
+    for line in unified_diff(source.lines, new, f"a/{source.path.lstrip('/')}", f"b/{source.path.lstrip('/')}"):
+        parts.append(line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n")
+    return "".join(parts)
+
+
+def _parse(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ast.parse(text)
+
+
+def _range(source: Source, edit: Edit) -> tuple[int, int]:
+    span = edit.span
+    return source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
+
+
+def _clash(source: Source, one: Edit, other: Edit) -> bool:
+    """Whether two edits touch the same text; two insertions at one place have no order, so they clash as well."""
+    start, end = _range(source, one)
+    other_start, other_end = _range(source, other)
+    if start == end or other_start == other_end:
+        return start <= other_end and other_start <= end
+    return start < other_end and other_start < end

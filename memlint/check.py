@@ -1,0 +1,304 @@
+"""Paths to findings: the only place that knows the whole static way, from files to rules to settled fixes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from memlint import __version__, registry, wire
+from memlint.cache import Cache, folder_for
+from memlint.config import Config, Configs
+from memlint.files import Loader, discover, neighbours, shown
+from memlint.registry import Registry
+from memlint.rule import Applicability, Finding, Fix, Level, Rule, Span, Step
+from memlint.source import Source, SourceError
+from memlint.target import Finder, Target
+
+if TYPE_CHECKING:
+    from memlint.flow import Function
+    from memlint.project import Project
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run departs from the configuration. ``overlay`` maps paths, as shown, to bytes that stand in for the
+    file's own: standard input, an editor's buffer, a text that is being fixed."""
+
+    select: tuple[str, ...] | None = None
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    target: Target | None = None
+    cache: bool = True
+    overlay: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What a run found. ``errors`` are memlint's own failures, one line each; ``sources`` the files by path."""
+
+    findings: list[Finding] = field(default_factory=list)
+    sources: dict[str, Source] = field(default_factory=dict)
+    files: int = 0
+    fixed: int = 0
+    errors: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def check_paths(paths: Sequence[str], options: Options | None = None, configs: Configs | None = None) -> Report:
+    """Check files and folders. Raises `ConfigError`, `RegistryError`, `LibraryError` or `MissingPath`: the call is at
+    fault."""
+    started = time.perf_counter()
+    run = _Run(paths, options or Options(), configs or Configs())
+    run.report.findings = run.findings()
+    run.report.seconds = time.perf_counter() - started
+    return run.report
+
+
+def run_config(paths: Sequence[str], configs: Configs) -> Config:
+    """The configuration of a run as a whole: the one that holds for its first path. Raises `ConfigError`."""
+    first = paths[0] if paths and paths[0] != "-" else "."
+    return configs.of_folder(os.path.abspath(first)) if os.path.isdir(first) else configs.of(first)
+
+
+class _Run:
+    def __init__(self, paths: Sequence[str], options: Options, configs: Configs) -> None:
+        self._options = options
+        self._configs = configs
+        self._config = run_config(paths, configs)
+        self._targets = Finder()
+        self._registry: Registry | None = None
+        self.report = Report()
+        overlaid = [path for path in paths if shown(path) in options.overlay]
+        on_disk = discover([path for path in paths if path not in overlaid], configs.of_folder)
+        self._files = sorted({*on_disk, *map(shown, overlaid)})
+        self.report.files = len(self._files)
+        self._unreadable: list[Finding] = []
+        for path in self._files:
+            try:
+                data = options.overlay.get(path)
+                source = Source.read(path) if data is None else Source.from_bytes(path, data)
+            except SourceError as error:
+                self._unreadable.append(_cannot_read(path, error))
+            else:
+                self.report.sources[path] = source
+
+    def findings(self) -> list[Finding]:
+        if not self._files:
+            return []
+        near = neighbours(self._files, self._configs.of_folder)
+        if not self._options.cache:
+            return self._fresh(near)
+        with Cache(folder_for(self._config.folder)) as cache:
+            key = self._key(near)
+            if kept := cache.get(key):
+                try:
+                    return [wire.unpack(data) for data in json.loads(kept)]
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    pass  # another program's, or damaged
+            found = self._fresh(near)
+            if not self.report.errors:
+                cache.put(key, json.dumps([wire.pack(finding) for finding in found], separators=(",", ":")))
+            return found
+
+    def _fresh(self, near: list[str]) -> list[Finding]:
+        rules = registry.load(self._config.rule_folders)
+        selected = {path: self._selected(path, rules) for path in self._files}
+        found = [f for f in self._unreadable if "MEM000" in selected[f.path]]
+        readable: list[Source] = []
+        for source in self.report.sources.values():
+            try:
+                source.tree  # noqa: B018
+            except SourceError as error:
+                if "MEM000" in selected[source.path]:
+                    found.append(_cannot_read(source.path, error, source))
+            else:
+                readable.append(source)
+        if readable:
+            found += self._analysed(readable, near, rules, selected)
+        return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
+
+    def _analysed(
+        self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
+    ) -> Iterator[Finding]:
+        from memlint.suppress import UNUSED, suppress
+
+        every = rules.codes(["ALL"])
+        try:
+            project = self._project(sources, near)
+        except RecursionError:
+            self.report.errors.append("internal error: the code is nested too deeply for the analysis")
+            return
+        except Exception as error:
+            self._crashed("the analysis", error)
+            return
+        for source in sources:
+            chosen = selected[source.path]
+            active = [rule for rule in rules if rule.code in chosen]
+            raw = list(self._run_rules(project, source, active))
+            ran = None if every <= chosen | {UNUSED[0]} else {w for rule in active for w in (rule.code, rule.name)}
+            for finding in suppress(source, raw, ran):
+                if finding.code in chosen:
+                    yield self._settled(source, finding)
+
+    def _project(self, sources: list[Source], near: list[str]) -> Project:
+        from memlint.library import Library
+        from memlint.project import Project
+
+        loader = Loader(sources)
+        return Project(
+            sources,
+            target_of=self._target,
+            library=Library.load(self._config.library) if self._config.library else None,
+            loader=loader,
+            neighbours=near,
+        )
+
+    def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
+        seen: set[tuple[str, Span]] = set()
+        rules = [rule for rule in rules if not rule.triggers or any(word in source.text for word in rule.triggers)]
+        if not rules:
+            return
+        try:
+            functions = list(project.functions(source))
+        except Exception as error:
+            self._crashed(source.path, error)
+            return
+        for function in functions:
+            for rule in rules:
+                if rule.triggers and not any(word in function.text for word in rule.triggers):
+                    continue
+                for finding in self._guarded(rule, function):
+                    if (finding.code, finding.span) not in seen:
+                        seen.add((finding.code, finding.span))
+                        yield finding
+
+    def _guarded(self, rule: Rule, function: Function) -> list[Finding]:
+        """What a rule finds in a function; a rule that fails there must not take the others along."""
+        try:
+            return list(rule.run(function))
+        except Exception as error:
+            self._crashed(f"{rule.title} on {function.source.path} {function.qualname}", error)
+            return []
+
+    def _crashed(self, where: str, error: Exception) -> None:
+        if os.environ.get("MEMLINT_DEBUG"):
+            raise error
+        trace = error.__traceback__
+        while trace and trace.tb_next:
+            trace = trace.tb_next
+        at = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
+        text = " ".join(str(error).split())[:200]
+        self.report.errors.append(f"internal error in {where}: {type(error).__name__}: {text}{at}")
+
+    def _settled(self, source: Source, finding: Finding) -> Finding:
+        """The finding with its fix worked out to edits, or without one; lines of a notebook turned into the file's."""
+        fix = finding.fix
+        if fix and fix.operations and not fix.edits:
+            from memlint.edits import resolve
+
+            try:
+                fix = resolve(source, fix)
+            except Exception as error:
+                self._crashed(f"the fix of {finding.code} on {finding.path}:{finding.span.line}", error)
+                fix = None
+        if source.is_notebook:
+            return _in_notebook(source, replace(finding, fix=fix), self.report.sources)
+        return replace(finding, fix=fix, trail=_trail_in_files(finding, self.report.sources))
+
+    def _target(self, path: str) -> Target:
+        return self._options.target or self._configs.of(path).target_torch or self._targets.of(path)
+
+    def _selected(self, path: str, rules: Registry) -> frozenset[str]:
+        """Codes of the rules that may speak of a file. An option beats the configuration."""
+        config, options = self._configs.of(path), self._options
+        if options.select is None:
+            chosen = (rules.codes(config.select) | rules.codes(config.extend_select)) - rules.codes(config.ignore)
+            cannot_read = rules.codes(["MEM000"]) - rules.codes(config.ignore)
+        else:
+            chosen = rules.codes(options.select)
+            cannot_read = rules.codes(["MEM000"])  # a file that cannot be read was not checked, whatever was selected
+        chosen |= rules.codes(options.extend_select) | cannot_read
+        for pattern, names in config.per_file_ignores.items():
+            if _matches(pattern, path, config.folder):
+                chosen -= rules.codes(names)
+        return chosen - rules.codes(options.ignore)
+
+    def _key(self, near: Iterable[str]) -> str:
+        """A digest of everything the findings depend on. Neighbours count by size and time: they are many."""
+        digest = hashlib.sha256()
+        options, config = self._options, self._config
+        parts: list[object] = [__version__, sys.version, registry.signature(config.rule_folders), os.getcwd()]
+        parts += [options.select, options.extend_select, options.ignore, options.target]
+        for path in self._files:
+            source = self.report.sources.get(path)
+            parts += [path, source.digest if source else "", self._target(path), self._configs.of(path)]
+        parts += [(f.path, f.message, f.span) for f in self._unreadable]
+        for path in near:
+            try:
+                stat = os.stat(path)
+            except OSError:
+                continue
+            parts += [path, stat.st_size, stat.st_mtime_ns]
+        for part in parts:
+            digest.update(repr(part).encode("utf-8", "surrogatepass") + b"\0")
+        return digest.hexdigest()
+
+
+def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+    """The findings with fingerprints; equal lines in one function are told apart by their order."""
+    counts: dict[tuple[str, str, str, str], int] = {}
+    marked = []
+    for finding in findings:
+        source = sources.get(finding.path)
+        text = source.line(finding.span.line).strip() if source and not source.is_notebook else finding.message
+        key = (finding.code, finding.path, finding.function, text)
+        counts[key] = counts.get(key, 0) + 1
+        marked.append(finding.fingerprinted(text, counts[key]))
+    return marked
+
+
+def _cannot_read(path: str, error: SourceError, source: Source | None = None) -> Finding:
+    line = source.raw_line(error.line) if source else error.line
+    end = len(source.line(error.line)) + 1 if source else 1
+    cell = source.cell_of(error.line) if source else None
+    return Finding(
+        "MEM000", "cannot-read", Level.ERROR, path, Span(line, 1, line, end), f"the file {error.reason}", cell=cell
+    )
+
+
+def _in_notebook(source: Source, finding: Finding, sources: Mapping[str, Source]) -> Finding:
+    """The finding at the line of the notebook file. Its edits are of the cells' text, so the fix is only shown."""
+    span = finding.span
+    fix = finding.fix and replace(finding.fix, edits=(), operations=(), applicability=Applicability.HINT)
+    lines = Span(source.raw_line(span.line), span.column, source.raw_line(span.end_line), span.end_column)
+    trail = _trail_in_files(finding, sources)
+    return replace(finding, span=lines, cell=source.cell_of(span.line), fix=fix, trail=trail)
+
+
+def _trail_in_files(finding: Finding, sources: Mapping[str, Source]) -> tuple[Step, ...]:
+    steps = []
+    for step in finding.trail:
+        source = sources.get(step.path)
+        steps.append(replace(step, line=source.raw_line(step.line)) if source and source.is_notebook else step)
+    return tuple(steps)
+
+
+def _matches(pattern: str, path: str, folder: str) -> bool:
+    from fnmatch import fnmatch
+
+    relative = os.path.relpath(os.path.abspath(path), folder).replace(os.sep, "/")
+    return any(fnmatch(relative, each) for each in (pattern, f"{pattern.rstrip('/')}/*")) or fnmatch(
+        os.path.basename(path), pattern
+    )
+
+
+def applicable(fix: Fix | None, unsafe: bool) -> bool:
+    """Whether ``--fix`` may apply the fix, ``unsafe`` ones allowed or not."""
+    allowed = (Applicability.SAFE, Applicability.UNSAFE) if unsafe else (Applicability.SAFE,)
+    return fix is not None and bool(fix.edits) and fix.applicability in allowed
