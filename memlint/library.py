@@ -10,8 +10,8 @@ A table of a file describes every name it lists::
     graph = 'arguments'
     example = 'w'           # the tests call torch.relu(w) and Tensor.relu(w) and hold the row against the result
 
-``on = 'any'`` states a method by its name alone, for receivers that the analysis knows nothing of. A name may end in, or
-contain, ``*``. ``[alias]`` maps one prefix to another; ``.*`` at its end stands for one more segment.
+``on = 'any'`` states a method by its name alone, for receivers that the analysis knows nothing of. A name may
+contain ``*``. ``[alias]`` maps one prefix to another; ``.*`` at its end stands for one more segment.
 
 `WORDS` is the whole vocabulary.
 """
@@ -19,6 +19,7 @@ contain, ``*``. ``[alias]`` maps one prefix to another; ``.*`` at its end stands
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -45,10 +46,10 @@ PARENTS: Mapping[str, str] = MappingProxyType(
 KINDS = frozenset(
     """
     tensor parameter indices number string bytes none bool module optimizer scheduler scaler loader dataset sampler list
-    tuple dict defaultdict counter set deque queue iterator ndarray device dtype shape distribution context handle function
-    meter logger progress accelerator fabric engine trainer trainer_state event figure file profiler generator graph_node
-    batch_encoding packed storage path module_list rng work frame
-    """.split()
+    tuple dict defaultdict counter set deque queue iterator ndarray device dtype shape distribution context handle
+    function meter logger writer progress accelerator fabric engine trainer event figure file profiler generator graph_node
+    packed path frame
+    """.split()  # noqa: SIM905
 )
 """What an object is, as far as memory goes. *parameter*: a leaf tensor that requires gradients; *indices*: a tensor of
 integers or booleans, which never carries a graph; *engine*: a module that also does backward and step."""
@@ -66,22 +67,25 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         # parameters' own.
         "graph": frozenset({"none", "arguments", "module", "unknown"}),
         "device": frozenset({"host", "argument", "same", "unknown"}),
-        # number: arguments are read as numbers or text and never kept with their graph; keeps: they are kept as they are.
+        # number: arguments are read as numbers or text, never kept with their graph; keeps: they are kept as they are;
+        # reads: they are looked at, copied or written out, and not kept.
         "accepts": frozenset({"", "number", "keeps", "reads"}),
         "effects": frozenset(
             """
             backward step zero_grad frees_grads eval train freeze unfreeze requires_grad no_grad inference_mode
-            set_grad_enabled enable_grad append extend insert add update setdefault put clear pop detach_ item log retains
-            cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile autocast
-            accumulate synchronize random materializes calls closure optional_backward differentiates figure
+            set_grad_enabled enable_grad append extend insert add update setdefault put clear pop detach_ item log
+            retains cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile
+            autocast accumulate synchronize random materializes calls closure optional_backward differentiates figure
             close bounded reset checkpoints
-            """.split()
+            """.split()  # noqa: SIM905
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with
         # autograd off, on; differentiated: it calls backward on what they return; collected: it keeps what they return
         # over the epoch; detached: it detaches that first; optimizers: they return the optimizers; worker: it may run
         # in a process of a loader.
-        "hooks": frozenset("no_grad grad differentiated collected detached optimizers worker forward loader".split()),
+        "hooks": frozenset(
+            {"no_grad", "grad", "differentiated", "collected", "detached", "optimizers", "worker", "forward", "loader"}
+        ),
     }
 )
 
@@ -126,7 +130,7 @@ class Row:
         return effect in self.effects
 
     def default(self, argument: str, version: Version | None = None) -> Any:
-        """The default of ``argument`` in that version of the library (None: the newest), or None if it is not stated."""
+        """The default of ``argument`` in that version (None: the newest), or None where none is stated."""
         value = None
         for since, candidate in sorted(self.defaults.get(argument, {}).items()):
             if version is None or since <= version:
@@ -197,10 +201,10 @@ def _value(key: str, value: Any) -> Any:
     if key == "example":
         return (value,) if isinstance(value, str) else tuple(value)
     if key in _LISTS:
-        words = _words(value)
+        listed = _words(value)
         if key in WORDS:
-            _known(key, words)
-        return frozenset(words) if key == "effects" else words
+            _known(key, listed)
+        return frozenset(listed) if key == "effects" else listed
     if not isinstance(value, str):
         raise TypeError
     if key in WORDS:
@@ -319,7 +323,7 @@ class Library:
     def member(self, owner: str, name: str) -> Row | None:
         """The row of the attribute ``name`` of a library class, inherited ones and those of its kind included."""
         row = self.lookup(owner)
-        if row is None or not row.kind and not row.bases:
+        if row is None or not (row.kind or row.bases):
             return None
         for base in (owner, *self.bases(owner)):
             found = self._rows.get(f"{self.canonical(base)}.{name}")
@@ -369,9 +373,9 @@ class Library:
 
 @functools.cache
 def _tables() -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ModuleNotFoundError:  # Python 3.10
+    else:
         import tomli as tomllib
 
     found = []
