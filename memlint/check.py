@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from memlint import __version__, registry, wire
 from memlint.cache import Cache, folder_for
-from memlint.config import Config, Configs
+from memlint.config import Config, ConfigError, Configs
 from memlint.files import Loader, discover, neighbours, shown
 from memlint.registry import Registry
 from memlint.rule import Applicability, Finding, Fix, Level, Rule, Span, Step
@@ -22,6 +22,7 @@ from memlint.target import Finder, Target
 
 if TYPE_CHECKING:
     from memlint.flow import Function
+    from memlint.library import Library
     from memlint.project import Project
 
 
@@ -51,8 +52,7 @@ class Report:
 
 
 def check_paths(paths: Sequence[str], options: Options | None = None, configs: Configs | None = None) -> Report:
-    """Check files and folders. Raises `ConfigError`, `RegistryError`, `LibraryError` or `MissingPath`: the call is at
-    fault."""
+    """Check files and folders. Raises `ConfigError`, `RegistryError` or `MissingPath`: the call is at fault."""
     started = time.perf_counter()
     run = _Run(paths, options or Options(), configs or Configs())
     run.report.findings = run.findings()
@@ -129,8 +129,9 @@ class _Run:
         from memlint.suppress import UNUSED, suppress
 
         every = rules.codes(["ALL"])
+        library = self._library()
         try:
-            project = self._project(sources, near)
+            project = self._project(sources, near, library)
         except RecursionError:
             self.report.errors.append("internal error: the code is nested too deeply for the analysis")
             return
@@ -146,18 +147,22 @@ class _Run:
                 if finding.code in chosen:
                     yield self._settled(source, finding)
 
-    def _project(self, sources: list[Source], near: list[str]) -> Project:
-        from memlint.library import Library
+    def _library(self) -> Library | None:
+        """Library knowledge with the user's rows, where there are any. Raises `ConfigError`."""
+        if not self._config.library:
+            return None
+        from memlint.library import Library, LibraryError
+
+        try:
+            return Library.load(self._config.library)
+        except LibraryError as error:
+            raise ConfigError(f"[tool.memlint.library]: {error}") from None
+
+    def _project(self, sources: list[Source], near: list[str], library: Library | None) -> Project:
         from memlint.project import Project
 
         loader = Loader(sources)
-        return Project(
-            sources,
-            target_of=self._target,
-            library=Library.load(self._config.library) if self._config.library else None,
-            loader=loader,
-            neighbours=near,
-        )
+        return Project(sources, target_of=self._target, library=library, loader=loader, neighbours=near)
 
     def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
         seen: set[tuple[str, Span]] = set()

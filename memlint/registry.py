@@ -50,7 +50,7 @@ class Registry:
         chosen: set[str] = set()
         for selector in selectors:
             begin = selector.upper()
-            found = {code for code in known if begin == "ALL" or (begin.startswith("MEM") and code.startswith(begin))}
+            found = {code for code in known if begin and (begin == "ALL" or code.startswith(begin))}
             if selector in names:
                 found = {names[selector]}
             if not found:

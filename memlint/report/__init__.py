@@ -1,0 +1,25 @@
+"""Reports, one small module a format, each loaded only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from memlint.check import Report
+
+FORMATS = {
+    "text": "text",
+    "concise": "concise",
+    "json": "json_document",
+    "jsonl": "json_lines",
+    "lsp": "lsp",
+    "github": "github",
+}
+"""Format names, as users write them, and their modules."""
+
+
+def render(name: str, report: Report, color: bool = False) -> str:
+    """The report in a format of `FORMATS`, with its last line end. ``color`` matters to ``text`` alone."""
+    module = import_module(f"memlint.report.{FORMATS[name]}")
+    function: Callable[[Report, bool], str] = module.render
+    return function(report, color)

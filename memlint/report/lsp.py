@@ -1,0 +1,79 @@
+"""``lsp``: the parameters of ``textDocument/publishDiagnostics``, one JSON object a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from memlint.check import Report
+from memlint.registry import rules_folder
+from memlint.rule import Finding, Level, Span, Step
+from memlint.source import Source
+
+_SEVERITY = {Level.ERROR: 1, Level.WARNING: 2, Level.NOTE: 3}
+
+
+def render(report: Report, color: bool) -> str:
+    """One line for every file checked, so that a file without findings clears what stood there."""
+    by_path: dict[str, list[Finding]] = {path: [] for path in report.sources}
+    for finding in report.findings:
+        by_path.setdefault(finding.path, []).append(finding)
+    objects = (
+        {"uri": uri(path), "diagnostics": [diagnostic(finding, report.sources) for finding in found]}
+        for path, found in sorted(by_path.items())
+    )
+    return "".join(json.dumps(each) + "\n" for each in objects)
+
+
+def diagnostic(finding: Finding, sources: dict[str, Source]) -> dict[str, Any]:
+    """An LSP ``Diagnostic``: zero-based ranges in UTF-16 units, the trail as related information, the fix as data."""
+    source = sources.get(finding.path)
+    result: dict[str, Any] = {
+        "range": span_range(finding.span, source),
+        "severity": _SEVERITY[finding.level],
+        "code": finding.code,
+        "source": "memlint",
+        "message": f"{finding.message} ({finding.name})",
+    }
+    page = rules_folder() / f"{finding.name.replace('-', '_')}.md"
+    if page.is_file():
+        result["codeDescription"] = {"href": page.resolve().as_uri()}
+    if finding.trail:
+        result["relatedInformation"] = [_related(step, sources) for step in finding.trail]
+    fix = finding.fix
+    result["data"] = {
+        "name": finding.name,
+        "fingerprint": finding.fingerprint,
+        "title": fix.title if fix else None,
+        "applicability": fix.applicability.value if fix else None,
+        "edits": [{"range": span_range(e.span, source), "newText": e.text} for e in fix.edits] if fix else [],
+    }
+    return result
+
+
+def span_range(span: Span, source: Source | None) -> dict[str, Any]:
+    """An LSP ``Range``."""
+    return {
+        "start": {"line": span.line - 1, "character": _utf16(source, span.line, span.column)},
+        "end": {"line": span.end_line - 1, "character": _utf16(source, span.end_line, span.end_column)},
+    }
+
+
+def uri(path: str) -> str:
+    """The ``file:`` address of a path as shown."""
+    return Path(os.path.abspath(path)).as_uri()
+
+
+def _related(step: Step, sources: dict[str, Source]) -> dict[str, Any]:
+    source = sources.get(step.path)
+    end = len(source.line(step.line)) + 1 if source and not source.is_notebook else 1
+    span = Span(step.line, 1, step.line, end)
+    return {"location": {"uri": uri(step.path), "range": span_range(span, source)}, "message": step.message}
+
+
+def _utf16(source: Source | None, line: int, column: int) -> int:
+    if source is None or source.is_notebook:
+        return column - 1
+    return len(source.line(line)[: column - 1].encode("utf-16-le", "surrogatepass")) // 2
