@@ -1,0 +1,1 @@
+"""`memlint confirm`: run a flagged function as written and as repaired, and say what the repair saves."""

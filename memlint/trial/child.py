@@ -1,0 +1,406 @@
+"""The process in which trials run. It is started by path, under any interpreter that has torch, and speaks JSON lines.
+
+It imports torch once, then forks a child for every trial before any device is touched. A trial runs both arms of one
+specification (`memlint.trial.run.Spec`) in a temporary folder, within limits of time and memory, and leaves its readings in
+a file. Everything that is killed is killed with its whole process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def _find_siblings() -> None:
+    """Make `memlint.trial` importable from where this file lies, and nothing else of this folder."""
+    here = Path(__file__).resolve().parent
+    if sys.path and Path(sys.path[0] or ".").resolve() == here:
+        del sys.path[0]
+    for name, folder in (("memlint", here.parent), ("memlint.trial", here)):
+        if name not in sys.modules:
+            package = types.ModuleType(name)
+            package.__path__ = [str(folder)]
+            sys.modules[name] = package
+
+
+if __name__ == "__main__":
+    _find_siblings()
+
+import ast  # noqa: E402
+
+import torch  # noqa: E402
+
+from memlint.trial.compare import compare, snapshot  # noqa: E402
+from memlint.trial.ledger import Ledger  # noqa: E402
+from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
+from memlint.trial.watch import TICK, WATCH, Place, rewrite  # noqa: E402
+
+WRITES = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown"}
+GRACE = 3  # times that a loop may start again after the last step before the run is cut short
+
+
+class Enough(BaseException):
+    """Ends a run whose watched loop has made its steps; no handler of the user's catches it."""
+
+
+class Watch:
+    """Counts the iterations of the watched loop, reads the meter after each, and ends the loop after ``steps``."""
+
+    def __init__(self, meter: Meter, steps: int) -> None:
+        self._meter = meter
+        self.steps = steps
+        self._overtime = 0
+        self._inside = False
+
+    @property
+    def count(self) -> int:
+        """Iterations read so far; the first reading is the start of the first."""
+        return len(self._meter.readings) - 1
+
+    def tick(self) -> None:
+        """An iteration has ended."""
+        if self.count < self.steps:
+            self._meter.read()
+
+    def over(self, items: Iterable[Any]) -> _Watched:
+        """``items``, ticking whenever the next is asked for."""
+        return _Watched(self, items)
+
+    def condition(self) -> bool:
+        """Stands before the condition of a ``while`` loop: ticks, and is false after the last step."""
+        self._inside = self.leave() if self._inside else self.enter()
+        return self._inside
+
+    def enter(self) -> bool:
+        """The loop starts (again). After the last step it gets one unread iteration, and in the end none."""
+        if self.count >= self.steps:
+            self._overtime += 1
+            if self._overtime > GRACE:
+                raise Enough
+        return True
+
+    def leave(self) -> bool:
+        """An iteration has ended; whether there may be another."""
+        if self.count >= self.steps:
+            return False
+        self.tick()
+        return self.count < self.steps
+
+
+class _Watched:
+    """An iterator that holds no item, so that it keeps nothing alive."""
+
+    def __init__(self, watch: Watch, items: Iterable[Any]) -> None:
+        self._watch = watch
+        self._items = items
+        self._iterator: Iterator[Any] | None = None
+
+    def __iter__(self) -> _Watched:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._items, name)
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._watch.enter()
+            self._iterator = iter(self._items)
+        elif not self._watch.leave():
+            raise StopIteration
+        return next(self._iterator)
+
+
+class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from text in memory, with the watched loop wrapped; all others come as ever."""
+
+    def __init__(self, name: str, path: str, text: str, place: Place, names: dict[str, Any]) -> None:
+        self._name, self._path, self._text, self._place, self._names = name, path, text, place, names
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """The specification of the one module, None for others."""
+        if fullname != self._name:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=self._path)
+        spec.has_location = True
+        if Path(self._path).name == "__init__.py":
+            spec.submodule_search_locations = [str(Path(self._path).parent)]
+        return spec
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run the text, with the names that the wrapped loop calls."""
+        tree = rewrite(ast.parse(self._text, self._path), self._place)
+        vars(module).update(self._names)
+        exec(compile(tree, self._path, "exec"), vars(module))
+
+
+def seed() -> None:
+    """Put every generator of random numbers that is loaded at the same start."""
+    random.seed(0)
+    torch.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
+def run_arm(spec: dict[str, Any], text: str, device: torch.device, meter: Meter, answer: dict[str, Any]) -> dict[str, Any]:
+    """Run one arm under ``meter`` and put into ``answer`` what happened; returns the snapshot of its results."""
+    watch = Watch(meter, spec["steps"])
+    place = Place(spec["function"], spec["loop"])
+    names = {WATCH: watch.over, TICK: watch.condition}
+    module_finder = OneModule(spec["module"], spec["path"], text, place, names)
+    before = set(sys.modules)
+    sys.meta_path.insert(0, module_finder)
+    stage, arguments, returned = "import", {}, None
+    try:
+        seed()
+        module = importlib.import_module(spec["module"])
+        stage = "setup"
+        harness = module if spec["harness"] is None else _harness(spec["harness"], module)
+        arguments = harness.setup(device)
+        stage = "run"
+        target = _target(module, getattr(harness, "target", spec["function"]), arguments)
+        seed()
+        meter.begin()
+        returned = _drive(getattr(harness, "run", None), target, arguments, watch, looped=spec["loop"] is not None)
+        answer["ended"] = "returned"
+    except Enough:
+        answer["ended"] = "cut short"
+    except (torch.cuda.OutOfMemoryError, MemoryError) as error:
+        answer.update(ended="out of memory", message=_first_line(error), **_peak(meter))
+    except (Exception, SystemExit) as error:
+        answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
+    finally:
+        sys.meta_path.remove(module_finder)
+    answer["readings"] = meter.readings
+    real = spec["device"] != "fake"
+    compared = snapshot(returned, arguments) if real and spec["compare"] and answer["ended"] == "returned" else {}
+    root = spec["root"] + os.sep
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(root) or name == spec["module"]:
+            del sys.modules[name]
+    return compared
+
+
+def _harness(text: str, module: types.ModuleType) -> types.ModuleType:
+    harness = types.ModuleType("memlint_harness")
+    vars(harness)["module"] = module
+    exec(compile(text, "<harness>", "exec"), vars(harness))
+    return harness
+
+
+def _target(module: types.ModuleType, name: str, arguments: dict[str, Any]) -> Callable[..., Any]:
+    """The function under test; a method is taken from the instance that the set-up gives as ``self``."""
+    names = name.split(".")
+    if "self" in arguments:
+        return getattr(arguments.pop("self"), names[-1])  # type: ignore[no-any-return]
+    found: Any = module
+    for part in names:
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def _drive(run: Callable[..., Any] | None, target: Callable[..., Any], arguments: dict[str, Any], watch: Watch, looped: bool) -> Any:
+    """Call ``target`` once, or where each call is an iteration, once a step."""
+    call = (lambda: run(target, arguments)) if run else (lambda: target(**arguments))
+    if looped:
+        return _drained(call())
+    result = None
+    while watch.count < watch.steps:
+        result = _drained(call())
+        watch.tick()
+    return result
+
+
+def _drained(result: Any) -> Any:
+    """The result of a call, a generator's by running it to its end without keeping what it gives."""
+    if isinstance(result, types.GeneratorType):
+        for _ in result:
+            pass
+        return None
+    return result
+
+
+def _peak(meter: Meter) -> dict[str, float]:
+    with contextlib.suppress(RuntimeError):
+        return {"peak": meter.allocator.peak - meter.start}
+    return {}
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
+def _where(error: BaseException, path: str) -> str:
+    """The error in one line, with the last line of the module under test (or of the harness) that led to it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in (path, "<harness>")]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
+    return f"{place}{type(error).__name__}: {_first_line(error)}"
+
+
+@contextlib.contextmanager
+def device_for(name: str, limit: int | None) -> Iterator[tuple[torch.device, Callable[[], Meter], Callable[[], str]]]:
+    """The device to hand to a set-up, a maker of its meter, and what makes the run's course doubtful, for one arm."""
+    if name == "fake":
+        from memlint.trial.fake import FakeLedger, pretended_gpu
+
+        fake = FakeLedger(limit)
+        with pretended_gpu(fake):
+            yield torch.device("cuda", 0), lambda: Meter(LedgerAllocator(fake, real=False), None), lambda: fake.doubt
+    elif name == "cpu":
+        with Ledger(limit=limit) as ledger:
+            yield torch.device("cpu"), lambda: Meter(LedgerAllocator(ledger, real=True), None), lambda: ""
+    else:
+        device = torch.device(name)
+        yield device, lambda: Meter(CudaAllocator(device, limit), device), lambda: ""
+
+
+def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run both arms of ``spec``, the one as written first, and compare their results."""
+    answer: dict[str, Any] = {"torch": torch.__version__, "device": _device_name(spec["device"])}
+    snapshots = []
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    for arm in ("before", "after"):
+        gc.collect()
+        if spec["device"].startswith("cuda"):
+            torch.cuda.empty_cache()
+        answer[arm] = {}
+        with device_for(spec["device"], spec["device_limit"]) as (device, make_meter, doubt):
+            snapshots.append(run_arm(spec, spec["arms"][arm], device, make_meter(), answer[arm]))
+            answer[arm]["doubt"] = doubt()
+    answer["results"], answer["differs"] = compare(*snapshots)
+    return answer
+
+
+def _device_name(name: str) -> str:
+    return torch.cuda.get_device_name(torch.device(name)) if name.startswith("cuda") else name
+
+
+def protect(root: str) -> None:
+    """Refuse, by accident and not by attack, every change under ``root``, the user's tree."""
+    inside = root.rstrip(os.sep) + os.sep
+    save = torch.save
+
+    def refuse(path: Any) -> None:
+        if isinstance(path, (str, bytes, os.PathLike)) and os.path.realpath(os.fsdecode(path)).startswith(inside):
+            raise PermissionError(f"a trial writes nothing in the project: {os.fsdecode(path)}")
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = arguments
+            writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if writes:
+                refuse(path)
+        elif event in WRITES:
+            for path in arguments[:2]:
+                refuse(path)
+
+    def guarded_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse(f)  # torch's own writer opens files without telling Python
+        return save(obj, f, *args, **kwargs)
+
+    torch.save = guarded_save
+    sys.addaudithook(hook)
+
+
+def trial_process(spec: dict[str, Any]) -> None:
+    """The forked child's whole life: run the trial in its folder, leave ``answer.json``, end."""
+    os.setsid()
+    os.chdir(spec["folder"])
+    log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdin = open(0)  # noqa: SIM115
+    sys.dont_write_bytecode = True
+    sys.argv = [spec["path"]]
+    sys.path[:0] = spec["paths"]
+    status = 1
+    try:
+        protect(spec["root"])
+        answer = run_trial(spec)
+        status = 0
+    except BaseException as error:
+        answer = {"error": _where(error, spec["path"])}
+        traceback.print_exc()
+    with open(os.path.join(spec["folder"], "answer.json"), "w") as file:
+        json.dump(answer, file)
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os._exit(status)
+
+
+def watch_over(pid: int, timeout: float, memory: int | None, parent: int) -> str:
+    """Wait for the trial ``pid``; kills it with its group when it passes a limit or memlint itself is gone."""
+    deadline = time.monotonic() + timeout
+    fate = ""
+    while not fate:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            fate = "ended" if code in (0, 1) else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        elif time.monotonic() > deadline:
+            fate = "timeout"
+        elif memory is not None and _resident(pid) > memory:
+            fate = "memory"
+        elif os.getppid() != parent:
+            fate = "orphan"
+        else:
+            time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    return fate
+
+
+def _resident(pid: int) -> int:
+    """Resident bytes of a process and of the children it has started, 0 where the system does not tell."""
+    total, todo = 0, [pid]
+    while todo:
+        one = todo.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            todo += [int(p) for p in Path(f"/proc/{one}/task/{one}/children").read_text().split()]
+    return total
+
+
+def serve() -> None:
+    """Read one request a line (``spec`` file, ``timeout`` in seconds, ``memory`` in bytes or null), answer one line each."""
+    parent = os.getppid()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(json.dumps({"ready": torch.__version__}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        spec = json.loads(Path(request["spec"]).read_text())
+        if spec["device"] == "fake":
+            import memlint.trial.fake  # noqa: F401  # once, for all children
+        pid = os.fork()
+        if pid == 0:
+            answers.close()
+            trial_process(spec)
+        fate = watch_over(pid, request["timeout"], request["memory"], parent)
+        print(json.dumps({"fate": fate}), file=answers, flush=True)
+        if fate == "orphan":
+            return
+
+
+if __name__ == "__main__":
+    serve()

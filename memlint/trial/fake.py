@@ -1,0 +1,223 @@
+"""A pretended GPU: tensors without data on the CPU, some of which say that they lie on ``cuda:0``.
+
+Real fake-CUDA tensors need a device guard that only a CUDA build has, and random initialisers need its generator. So every
+tensor is a fake CPU tensor, the ledger knows which ones would be on the GPU, and the Python API is answered to match.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from memlint.trial.ledger import DEVICE, HOST, Ledger
+
+_GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
+_aten = torch.ops.aten
+_get_is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_fake_device: Any = FakeTensor.device.fget  # type: ignore[attr-defined]
+_TO = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu}
+_VALUES = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__format__}
+_BOOLEAN = "a branch depends on a tensor's value, which fake tensors do not have"
+
+
+class FakeLedger(Ledger):
+    """The ledger of a pretended GPU, which also answers for the values that fake tensors lack: ones.
+
+    Attributes:
+        doubt: why the run may have gone another way than with values, or "".
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__(everywhere=False, limit=limit)
+        self.doubt = ""
+        self._depth = 0
+
+    def device(self, tensor: FakeTensor) -> torch.device:
+        """The device that user code is told: the ledger's, but for the code that carries out an operator."""
+        if self._depth == 0 and self.side(tensor) == DEVICE:
+            return _GPU
+        return _fake_device(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _aten._local_scalar_dense.default:
+            if args[0].dtype is torch.bool:
+                self.doubt = _BOOLEAN
+            return _one(args[0].dtype)
+        if func is _aten._pin_memory.default:
+            return args[0]
+        self._depth += 1
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._depth -= 1
+
+
+class PretendGpu(TorchFunctionMode):
+    """Answers the device questions of the Python API from the ledger and carries out its transfers."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+        self._converting = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func == _get_is_cuda:
+            return self._ledger.side(args[0]) == DEVICE
+        if func in _TO:
+            return self._transfer(func, args, kwargs)
+        if func in _VALUES and isinstance(args[0], FakeTensor):
+            return _values(func, *args, **kwargs)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        kwargs.pop("pin_memory", None)
+        if kwargs.get("device") is None:
+            return func(*args, **kwargs)
+        side = _side(kwargs.pop("device"))
+        result = func(*args, **kwargs, device=_CPU)
+        if isinstance(result, torch.Tensor):
+            self._ledger.move(result, side)
+        return result
+
+    def _transfer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+        tensor: torch.Tensor = args[0]
+        here = self._ledger.side(tensor)
+        there, dtype = here, kwargs.get("dtype")
+        if func is torch.Tensor.cuda:
+            there = DEVICE
+        elif func is torch.Tensor.cpu:
+            there = HOST
+        else:
+            for argument in (*args[1:2], kwargs.get("device"), kwargs.get("other")):
+                if isinstance(argument, torch.Tensor):
+                    there, dtype = self._ledger.side(argument), argument.dtype
+                elif isinstance(argument, (str, int, torch.device)) and not isinstance(argument, bool):
+                    there = _side(argument)
+            dtype = next((a for a in args[1:] if isinstance(a, torch.dtype)), dtype)
+        if there != here and self._converting and dtype in (None, tensor.dtype):
+            self._ledger.move(tensor, there)
+            return tensor
+        copy = there != here or bool(kwargs.get("copy"))
+        result = tensor.to(dtype=dtype or tensor.dtype, copy=copy) if copy or dtype else tensor
+        if there != here:
+            self._ledger.move(result, there)
+        return result
+
+    def _apply(self, module: torch.nn.Module, function: Any, recurse: bool = True) -> torch.nn.Module:
+        """`torch.nn.Module._apply` for fake tensors, which cannot be swapped while anything refers to them weakly."""
+        self._converting = True
+        try:
+            for part in module.modules() if recurse else [module]:
+                for store in (part._parameters, part._buffers):
+                    for name, old in store.items():
+                        if old is None:
+                            continue
+                        with torch.no_grad():
+                            new = function(old)
+                        if new is not old:
+                            is_parameter = isinstance(old, torch.nn.Parameter)
+                            store[name] = torch.nn.Parameter(new, old.requires_grad) if is_parameter else new
+                        if old.grad is not None and store[name] is old:
+                            old.grad = function(old.grad)
+        finally:
+            self._converting = False
+        return module
+
+
+def _side(device: Any) -> str:
+    return HOST if torch.device(device).type == "cpu" else DEVICE
+
+
+def _one(dtype: torch.dtype) -> Any:
+    return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1j if dtype.is_complex else 1
+
+
+def _values(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What ``func`` would give if every element of ``tensor`` were one."""
+    if func is torch.Tensor.__format__:
+        return format(_one(tensor.dtype), *args) if tensor.dim() == 0 else repr(tensor)
+    import numpy
+
+    if tensor.requires_grad and func is not torch.Tensor.tolist:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    ones = numpy.ones(tuple(tensor.shape), "float32" if dtype == "bfloat16" else dtype)
+    return ones.tolist() if func is torch.Tensor.tolist else ones
+
+
+@contextlib.contextmanager
+def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
+    """Run the block on fake tensors under ``ledger``, with ``torch.cuda`` answering as if there were one GPU."""
+    import torch.utils.data
+
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    gpu = PretendGpu(ledger)
+    nothing = {name: lambda *a, **k: None for name in _SILENT}
+    answers = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "is_bf16_supported": lambda *a, **k: True,
+        "is_current_stream_capturing": lambda: False,
+        "get_device_name": lambda *a: "fake",
+        "get_device_capability": lambda *a: (9, 0),
+        "memory_allocated": lambda *a: ledger.live,
+        "memory_reserved": lambda *a: ledger.live,
+        "max_memory_allocated": lambda *a: ledger.peak,
+        "max_memory_reserved": lambda *a: ledger.peak,
+    }
+    loader_init = torch.utils.data.DataLoader.__init__
+    autocast_init = torch.autocast.__init__
+
+    def in_process(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "timeout"):
+            kwargs.pop(name, None)
+        loader_init(self, *args, **kwargs)
+
+    def on_cpu(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        autocast_init(self, "cpu", *args, **kwargs)
+
+    scaler = torch.cuda.amp.GradScaler
+    types = optimizers._foreach_supported_types
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(torch.cuda, **nothing, **answers))
+        stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse)))
+        stack.enter_context(mock.patch.object(torch.utils.data.DataLoader, "__init__", in_process))
+        stack.enter_context(mock.patch.object(torch.autocast, "__init__", on_cpu))
+        stack.enter_context(mock.patch.object(scaler.__mro__[1], "__init__", _disabled_scaler(scaler.__mro__[1].__init__)))
+        stack.enter_context(mock.patch.object(FakeTensor, "device", property(ledger.device)))
+        stack.enter_context(mock.patch.object(optimizers, "_foreach_supported_types", [*types, FakeTensor]))
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(ledger)
+        stack.enter_context(gpu)
+        yield
+
+
+def _disabled_scaler(init: Any) -> Any:
+    """A gradient scaler reads whether its gradients are finite; without values it had better not scale."""
+
+    def disabled(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **{**kwargs, "enabled": False})
+
+    return disabled
+
+
+_SILENT = (
+    "synchronize",
+    "empty_cache",
+    "ipc_collect",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "manual_seed",
+    "manual_seed_all",
+    "set_device",
+    "init",
+)

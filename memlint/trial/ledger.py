@@ -1,0 +1,104 @@
+"""A ledger of live tensor storage, for devices whose allocator keeps no statistics: the CPU and fake tensors."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+HOST, DEVICE = "host", "device"
+BLOCK = 512  # the CUDA caching allocator hands out multiples of this many bytes
+_aten = torch.ops.aten
+
+
+class OverLimit(MemoryError):
+    """The ledger's live bytes have passed the limit set for the trial."""
+
+
+class Ledger(TorchDispatchMode):
+    """Live, peak and cumulative bytes of every storage that an operator makes, takes or views while the mode is on.
+
+    Each storage counts once, rounded up to 512 bytes, from the operator that first shows it until it is freed. It lies
+    on the *device* if one of the operator's inputs does (or everything does, with ``everywhere``), else on the *host*.
+
+    Attributes:
+        live: bytes now alive on the device.
+        peak: most bytes alive on the device since `reset_peak`.
+        churn: bytes allocated on the device in all.
+        host: bytes now alive on the host side.
+    """
+
+    def __init__(self, everywhere: bool = True, limit: int | None = None) -> None:
+        super().__init__()
+        self.live = self.peak = self.churn = self.host = 0
+        self._everywhere = everywhere
+        self._limit = limit
+        self._storages: dict[int, tuple[int, str]] = {}
+
+    def reset_peak(self) -> None:
+        """Start looking for a new peak, from what is alive now."""
+        self.peak = self.live
+
+    def side(self, tensor: torch.Tensor) -> str:
+        """Where ``tensor`` lies: ``"device"`` or ``"host"``."""
+        known = self._storages.get(tensor.untyped_storage()._cdata)
+        return known[1] if known else DEVICE if self._everywhere else HOST
+
+    def note(self, tensor: torch.Tensor, side: str) -> None:
+        """Enter the storage of ``tensor``, or its new size; a storage stays on the side where it was first seen."""
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse and opaque tensors have none
+            return
+        key, size = storage._cdata, -(-storage.nbytes() // BLOCK) * BLOCK
+        known = self._storages.get(key)
+        if known == (size, known[1] if known else ""):
+            return
+        if known:
+            side = known[1]
+            self._count(-known[0], side)
+        else:
+            weakref.finalize(storage, self._forget, key).atexit = False
+        self._storages[key] = (size, side)
+        self._count(size, side)
+
+    def move(self, tensor: torch.Tensor, side: str) -> None:
+        """Carry the storage of ``tensor`` over to the other side, as ``module.to(device)`` does."""
+        self.note(tensor, side)
+        key = tensor.untyped_storage()._cdata
+        size, old = self._storages[key]
+        if old != side:
+            self._count(-size, old)
+            self._storages[key] = (size, side)
+            self._count(size, side)
+
+    def _count(self, size: int, side: str) -> None:
+        if side == HOST:
+            self.host += size
+            return
+        self.live += size
+        self.churn += max(size, 0)
+        self.peak = max(self.peak, self.live)
+        if size > 0 and self._limit is not None and self.live > self._limit:
+            raise OverLimit(f"the device memory limit of {self._limit} bytes is passed")
+
+    def _forget(self, key: int) -> None:
+        size, side = self._storages.pop(key, (0, HOST))
+        self._count(-size, side)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        side = DEVICE if self._everywhere else HOST
+        for tensor in pytree.tree_iter((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                self.note(tensor, side)
+                if not self._everywhere and self.side(tensor) == DEVICE:
+                    side = DEVICE
+        result = func(*args, **kwargs)
+        for tensor in pytree.tree_iter(result):
+            if isinstance(tensor, torch.Tensor):
+                self.note(tensor, side)
+        return result

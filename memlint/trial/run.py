@@ -1,0 +1,176 @@
+"""Starts the process in which trials run, hands it specifications and collects what it measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+MARGIN = 10.0  # seconds that the server may take beyond a trial's own limit
+START = 120.0  # seconds that the import of torch may take
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One trial: a module's text as written and as repaired, and how to call what is flagged in it.
+
+    Attributes:
+        path: the module's file, absolute; `module` is its dotted name with `paths` in front of `sys.path`.
+        root: the folder in which nothing may be written.
+        function: dotted path of the flagged function; `loop` is the number of the watched loop in it (`watch.Place`).
+        arms: the two texts, "before" and "after".
+        harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where the
+            module has these itself.
+        device: "fake", "cpu" or "cuda:N".
+        device_limit: bytes of device memory for one arm.
+    """
+
+    path: str
+    module: str
+    root: str
+    paths: tuple[str, ...]
+    function: str
+    loop: int | None
+    arms: dict[str, str]
+    harness: str | None = None
+    device: str = "fake"
+    steps: int = 12
+    compare: bool = True
+    device_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one trial may take: ``timeout`` in seconds for both arms, ``memory`` in bytes of resident host memory."""
+
+    timeout: float = 120.0
+    memory: int | None = 8 << 30
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: ``fate`` is "ended", "timeout", "memory" or how the child died; ``data`` its answer, ``log`` its output."""
+
+    fate: str
+    data: dict[str, Any] = field(default_factory=dict)
+    log: str = ""
+
+
+class TrialError(Exception):
+    """Trials cannot run at all; the message says why in one line."""
+
+
+class Trials:
+    """A context in which trials run, one after the other, in children of one process that imports torch once."""
+
+    def __init__(self, limits: Limits = Limits(), python: str = sys.executable) -> None:  # noqa: B008
+        self.limits = limits
+        self.torch = ""
+        self._python = python
+        self._server: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def run(self, spec: Spec) -> Answer:
+        """Run one trial. Raises `TrialError` where no trial can run, for want of torch for instance."""
+        server = self._start()
+        folder = tempfile.mkdtemp(prefix="memlint-trial-")
+        try:
+            file = Path(folder, "spec.json")
+            file.write_text(json.dumps({**asdict(spec), "folder": folder}))
+            request = {"spec": str(file), "timeout": self.limits.timeout, "memory": self.limits.memory}
+            assert server.stdin is not None
+            server.stdin.write(json.dumps(request) + "\n")
+            server.stdin.flush()
+            reply = self._read(self.limits.timeout + MARGIN)
+            log = Path(folder, "log.txt")
+            text = log.read_text(errors="replace")[-20_000:] if log.exists() else ""
+            answer = Path(folder, "answer.json")
+            data = {}
+            with contextlib.suppress(OSError, ValueError):
+                data = json.loads(answer.read_text())
+            return Answer(reply.get("fate", "timeout"), data, text)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """End the process and whatever it still runs."""
+        if self._server is None:
+            return
+        with contextlib.suppress(OSError):
+            self._server.stdin and self._server.stdin.close()
+        try:
+            self._server.wait(2)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
+        self._server.stdout and self._server.stdout.close()
+        self._server = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        if self._server is not None and self._server.poll() is None:
+            return self._server
+        environment = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+            "MPLBACKEND": "Agg",
+            "WANDB_MODE": "disabled",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        child = Path(__file__).with_name("child.py")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the server
+        self._server = subprocess.Popen(
+            [self._python, str(child)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+        ready = self._read(START)
+        if "ready" not in ready:
+            self.close()
+            raise TrialError(self._why())
+        self.torch = ready["ready"]
+        return self._server
+
+    def _why(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        last = lines[-1] if lines else "the trial process ended without a word"
+        if "No module named 'torch'" in last:
+            return "confirm needs torch in this Python: pip install 'torch-memlint[confirm]'"
+        return f"the trial process did not start: {last}"
+
+    def _read(self, seconds: float) -> dict[str, Any]:
+        """The server's next line; an empty answer, and the server killed, where none comes in time."""
+        server = self._server
+        assert server is not None and server.stdout is not None
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            readable, _, _ = select.select([server.stdout], [], [], left)
+            if readable:
+                line = server.stdout.readline()
+                return dict(json.loads(line)) if line else {}
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        return {}

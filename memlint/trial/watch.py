@@ -1,0 +1,139 @@
+"""Where a trial ticks: finds the loop in which a flagged statement recurs and wraps it, the same way in both arms."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+WATCH, TICK = "__memlint_watch__", "__memlint_tick__"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_WITHIN_A_STEP = ("parameters", "named_parameters", "param_groups", "modules", "children", "items", "values", "keys")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The loop that a trial watches: the ``loop``-th of ``function``, counted in reading order.
+
+    ``function`` is a dotted path of classes and functions, "" for the module's own level. ``loop`` is None where the
+    function has no loop around the statement: then each of its calls is an iteration. ``source`` is the text of what the
+    loop runs over, for messages.
+    """
+
+    function: str
+    loop: int | None = None
+    source: str = ""
+
+    @property
+    def parts(self) -> list[str]:
+        """The names from the module down to the function."""
+        return self.function.split(".") if self.function else []
+
+
+def locate(text: str, line: int, column: int) -> Place:
+    """The place to watch for what stands at ``line`` and ``column`` (both from 1, in characters) of ``text``.
+
+    It is the innermost loop around it that runs over steps, not over the parts of one.
+    """
+    tree = ast.parse(text)
+    position = line, len(text.splitlines()[line - 1][: column - 1].encode())
+    names: list[str] = []
+    scope: ast.AST = tree
+    around: list[ast.AST] = []
+    node: ast.AST = tree
+    while True:
+        found = next(((name, child) for name, child in _children(node) if _covers(child, position)), None)
+        if found is None:
+            break
+        field, child = found
+        if isinstance(node, _LOOPS) and _recurs(node, field, child):
+            around.append(node)
+        if isinstance(child, _DEFINITIONS):
+            names.append(child.name)
+            scope, around = child, []
+        node = child
+    if not around:
+        return Place(".".join(names))
+    chosen = [*around[:1], *(loop for loop in around if not _within_a_step(loop))][-1]
+    return Place(".".join(names), list(_loops(scope)).index(chosen), ast.unparse(_iterated(chosen)))  # type: ignore[arg-type]
+
+
+def rewrite(tree: ast.Module, place: Place) -> ast.Module:
+    """Wrap the loop at ``place`` in ``tree`` itself: its iterable, or its condition, first calls the watch.
+
+    A call in the iterable is reached however an iteration ends (its last line, ``continue``), and adds no line, so that
+    tracebacks and allocation stacks keep their line numbers.
+    """
+    scope = definition(tree, place)
+    if scope is None or place.loop is None:
+        return tree
+    loop = list(_loops(scope))[place.loop]
+    if isinstance(loop, ast.While):
+        tick = ast.Call(ast.Name(TICK, ast.Load()), [], [])
+        loop.test = ast.BoolOp(ast.And(), [tick, loop.test])
+    else:
+        owner = loop if isinstance(loop, ast.For) else loop.generators[0]
+        owner.iter = ast.Call(ast.Name(WATCH, ast.Load()), [owner.iter], [])
+    return ast.fix_missing_locations(tree)
+
+
+def definition(tree: ast.Module, place: Place) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
+    """The syntax of the function that ``place`` names, or None where the tree has none."""
+    node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef = tree
+    for name in place.parts:
+        found = [child for child in _own(node) if isinstance(child, _DEFINITIONS) and child.name == name]
+        if not found:
+            return None
+        node = found[-1]
+    return node
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield name, child
+
+
+def _covers(node: ast.AST, position: tuple[int, int]) -> bool:
+    if not hasattr(node, "end_lineno"):  # a comprehension clause or an argument list: no place of its own
+        return any(_covers(child, position) for child in ast.iter_child_nodes(node))
+    start = node.lineno, node.col_offset  # type: ignore[attr-defined]
+    return start <= position < (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+
+def _recurs(loop: ast.AST, field: str, child: ast.AST) -> bool:
+    """Whether what stands in ``child``, a part of ``loop``, is reached again in each iteration."""
+    if isinstance(loop, ast.For):
+        return field == "body"
+    if isinstance(loop, ast.While):
+        return field in ("test", "body")
+    return child is not loop.generators[0]  # type: ignore[attr-defined]
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of ``scope`` in reading order, without those of the functions and classes inside it."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, (*_DEFINITIONS, ast.Lambda)):
+            yield from _own(child)
+
+
+def _loops(scope: ast.AST) -> Iterator[ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp]:
+    return (node for node in _own(scope) if isinstance(node, _LOOPS))
+
+
+def _iterated(loop: ast.AST) -> ast.expr:
+    if isinstance(loop, ast.While):
+        return loop.test
+    iterable: ast.expr = loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter  # type: ignore[attr-defined]
+    return iterable
+
+
+def _within_a_step(loop: ast.AST) -> bool:
+    """Whether ``loop`` runs over the parts of one step (parameters, a dict's items) rather than over steps."""
+    if isinstance(loop, ast.While):
+        return False
+    named = {n.attr for n in ast.walk(_iterated(loop)) if isinstance(n, ast.Attribute)}
+    return not named.isdisjoint(_WITHIN_A_STEP)
