@@ -1,0 +1,82 @@
+"""A scratch project whose one rule finds the word BAD: what surrounds the analysis is tested apart from it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+RULE = '''
+from memlint.rule import Claim, Edit, Finding, Fix, Level, Span, Step, rule
+
+
+@rule(code="TST901", claim=Claim.GROWTH, triggers=("BAD",))
+def bad_word(fn):
+    """BAD is a warning and BADDER an error, both repaired; BADLY is a note with an unsafe fix."""
+    if "CRASH" in fn.text:
+        raise RuntimeError("as asked")
+    for number, line in enumerate(fn.source.lines, 1):
+        column = line.find("BAD") + 1
+        if not column:
+            continue
+        word = next(w for w in ("BADDER", "BADLY", "BAD") if line.startswith(w, column - 1))
+        level = {"BADDER": Level.ERROR, "BADLY": Level.NOTE, "BAD": Level.WARNING}[word]
+        span = Span(number, column, number, column + len(word))
+        fix = Fix("Write GOOD", edits=(Edit(span, "GOOD"),))
+        fix = fix.unsafe("it reads otherwise") if word == "BADLY" else fix.safe()
+        step = Step(fn.source.path, 1, "the file begins here")
+        yield Finding("TST901", "bad-word", level, fn.source.path, span, f"the word {word} stands here", fix, (step,))
+'''
+
+
+class Result(NamedTuple):
+    """What a call of the command line gave."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the rule; its configuration knows no other rule's findings."""
+    rules = tmp_path / "outside" / "rules"
+    rules.mkdir(parents=True)
+    (rules / "bad_word.py").write_text(RULE)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / ".git").mkdir()
+    (folder / "memlint.toml").write_text(f"rule-folders = ['{rules}']\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("MEMLINT_CACHE_DIR", raising=False)
+    return folder
+
+
+@pytest.fixture
+def memlint(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process."""
+
+    def run(*arguments: str | os.PathLike[str], stdin: bytes = b"") -> Result:
+        import io
+
+        from memlint.cli import main
+
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([os.fspath(argument) for argument in arguments])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        status = ended.value.code
+        assert isinstance(status, int)
+        return Result(status, out.decode(), err.decode())
+
+    return run

@@ -1,0 +1,302 @@
+"""Every option of `memlint check` and its neighbours, and every exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+TEXT = "x = 1\ny = 'BAD'\n"
+
+
+def findings(out: str) -> list[tuple[str, int, str, str]]:
+    """Path, line, level and code of a json report."""
+    return [(f["path"], f["line"], f["level"], f["code"]) for f in json.loads(out)["findings"]]
+
+
+def test_exit_status_follows_the_findings(project: Path, memlint: Run) -> None:
+    file = project / "a.py"
+    file.write_text("x = 1\n")
+    assert memlint("check").status == 0
+    file.write_text("x = 'BADLY'\n")
+    assert memlint("check").status == 0
+    assert memlint("check", "--fail-on", "note").status == 1
+    file.write_text(TEXT)
+    assert memlint("check").status == 1
+    assert memlint("check", "--fail-on", "error").status == 0
+    assert memlint("check", "--exit-zero").status == 0
+    file.write_text("x = 'BADDER'\n")
+    assert memlint("check", "--fail-on", "error").status == 1
+
+
+def test_no_path_means_the_working_folder(project: Path, memlint: Run) -> None:
+    (project / "sub").mkdir()
+    (project / "sub" / "a.py").write_text(TEXT)
+    assert findings(memlint("check", "--output-format", "json").out) == [("sub/a.py", 2, "warning", "TST901")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "--no-such"), "No such option"),
+        (("check", "--select", "bad-wort"), "unknown rule 'bad-wort'; did you mean 'bad-word'?"),
+        (("check", "--ignore", "TST902"), "unknown rule 'TST902'; did you mean 'TST901'?"),
+        (("check", "missing.py"), "no such file or folder: missing.py"),
+        (("check", "--fail-on", "warnin"), "unknown level 'warnin'; did you mean 'warning'?"),
+        (("check", "--min-level", "x"), "unknown level 'x'"),
+        (("check", "--target-torch", "new"), "no torch version"),
+        (("check", "--output-format", "yaml"), "'yaml' is not one of"),
+        (("check", "--stdin-filename", "a.py"), "goes with the path '-'"),
+        (("check", "-", "a.py"), "'-' stands alone"),
+        (("check", "--unsafe-fixes"), "goes with --fix or --diff"),
+        (("check", "--update-baseline"), "needs --baseline"),
+        (("check", "--baseline", "none.json"), "no baseline none.json"),
+        (("check", "--statistics", "--output-format", "json"), "--statistics goes with"),
+        (("check", "--output-file", "none/out.txt"), "cannot be written"),
+        (("rule", "bad-wort"), "did you mean 'bad-word'?"),
+        (("chek",), "No such command"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_status_2(
+    project: Path, memlint: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    (project / "a.py").write_text("x = 1\n")
+    result = memlint(*arguments)
+    assert result.status == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("memlint: ")
+
+
+def test_select_ignore_and_extend(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text(TEXT + "z = 1  # memlint: ignore[bad-word]\n")
+
+    def codes(*arguments: str) -> list[str]:
+        return [code for _, _, _, code in findings(memlint("check", "--output-format", "json", *arguments).out)]
+
+    assert codes() == ["TST901", "MEM099"]
+    assert codes("--select", "bad-word") == ["TST901"]
+    assert codes("--select", "TST") == ["TST901"]
+    assert codes("--select", "MEM000") == []
+    assert codes("--select", "MEM000", "--extend-select", "bad-word,MEM099") == ["TST901", "MEM099"]
+    assert codes("--ignore", "bad-word", "--ignore", "MEM099") == []
+    assert codes("--ignore", "ALL") == []
+
+
+def test_min_level_hides_and_does_not_excuse(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("x = 'BADLY'\ny = 'BAD'\n")
+    result = memlint("check", "--min-level", "error", "--output-format", "json")
+    assert (findings(result.out), result.status) == ([], 1)
+    assert len(findings(memlint("check", "--min-level", "warning", "--output-format", "json").out)) == 1
+
+
+def test_statistics_counts_by_rule(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("a = 'BAD'\nb = 'BADDER'\nc = 1  # memlint: ignore\n")
+    assert memlint("check", "--statistics").out == "2 TST901 bad-word\n1 MEM099 unused-suppression\n"
+
+
+def test_output_file(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text(TEXT)
+    result = memlint("check", "--output-format", "concise", "--output-file", "out.txt")
+    assert (result.status, result.out) == (1, "")
+    assert (project / "out.txt").read_text().startswith("a.py:2:6: warning TST901 bad-word")
+
+
+def test_standard_input(project: Path, memlint: Run) -> None:
+    result = memlint("check", "-", "--output-format", "json", stdin=TEXT.encode())
+    assert findings(result.out) == [("stdin.py", 2, "warning", "TST901")]
+    (project / "pkg").mkdir()
+    (project / "pkg" / "memlint.toml").write_text("ignore = ['MEM099']\n" + (project / "memlint.toml").read_text())
+    named = memlint("check", "-", "--stdin-filename", "pkg/a.py", "--output-format", "json", stdin=TEXT.encode())
+    assert findings(named.out) == [("pkg/a.py", 2, "warning", "TST901")]
+    assert not (project / "pkg" / "a.py").exists()
+
+
+def test_standard_input_fixed_goes_to_standard_output(project: Path, memlint: Run) -> None:
+    result = memlint("check", "-", "--fix", stdin=TEXT.encode())
+    assert result.out == TEXT.replace("BAD", "GOOD")
+    assert "1 finding fixed" in result.err
+    assert result.status == 0
+
+
+def test_diff_changes_nothing(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text(TEXT)
+    result = memlint("check", "--diff")
+    assert result.status == 1
+    assert "-y = 'BAD'\n+y = 'GOOD'\n" in result.out
+    assert result.err == "Would fix 1 finding; 0 would be left.\n"
+    assert (project / "a.py").read_text() == TEXT
+
+
+def test_unsafe_fixes_need_asking(project: Path, memlint: Run) -> None:
+    file = project / "a.py"
+    file.write_text("x = 'BADLY'\n")
+    assert memlint("check", "--fix").status == 0
+    assert file.read_text() == "x = 'BADLY'\n"
+    memlint("check", "--fix", "--unsafe-fixes")
+    assert file.read_text() == "x = 'GOOD'\n"
+
+
+def test_unsafe_fixes_of_the_configuration(project: Path, memlint: Run) -> None:
+    with open(project / "memlint.toml", "a") as config:
+        config.write("unsafe-fixes = true\n")
+    file = project / "a.py"
+    file.write_text("x = 'BADLY'\n")
+    memlint("check", "--fix", "--no-unsafe-fixes")
+    assert "BADLY" in file.read_text()
+    memlint("check", "--fix")
+    assert "GOOD" in file.read_text()
+
+
+def test_baseline_lets_new_findings_through_only(project: Path, memlint: Run) -> None:
+    file = project / "a.py"
+    file.write_text(TEXT)
+    assert memlint("check", "--baseline", "known.json", "--update-baseline").status == 0
+    file.write_text("import os\n\n\n" + TEXT)
+    assert memlint("check", "--baseline", "known.json").status == 0
+    file.write_text(TEXT + "z = 'BAD'\n")
+    result = memlint("check", "--baseline", "known.json", "--output-format", "json")
+    assert findings(result.out) == [("a.py", 3, "warning", "TST901")]
+    file.write_text(TEXT * 2)
+    assert memlint("check", "--baseline", "known.json").status == 1
+    (project / "known.json").write_text("{")
+    assert "cannot be read" in memlint("check", "--baseline", "known.json").err
+
+
+def test_nothing_to_check_says_so(project: Path, memlint: Run) -> None:
+    result = memlint("check")
+    assert (result.status, result.err) == (0, "memlint: no Python file or notebook under .\n")
+
+
+def test_a_file_that_cannot_be_parsed_is_one_finding_and_the_others_are_checked(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("x = 1\ndef f(:\n")
+    (project / "b.py").write_text(TEXT)
+    (project / "c.py").write_bytes(b"x = 1\n\xff\n")
+    result = memlint("check", "--output-format", "json")
+    assert findings(result.out) == [
+        ("a.py", 2, "error", "MEM000"),
+        ("b.py", 2, "warning", "TST901"),
+        ("c.py", 2, "error", "MEM000"),
+    ]
+    assert result.status == 1
+
+
+def test_a_failing_rule_is_reported_and_the_rest_goes_on(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("CRASH = 'BAD'\n")
+    (project / "b.py").write_text(TEXT)
+    result = memlint("check", "--output-format", "json")
+    assert result.status == 2
+    assert findings(result.out) == [("b.py", 2, "warning", "TST901")]
+    assert "internal error in TST901 bad-word on a.py" in result.err
+    assert "RuntimeError: as asked" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_colour(project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "a.py").write_text(TEXT)
+    assert "\x1b[" not in memlint("check").out
+    assert "\x1b[" in memlint("check", "--color").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in memlint("check").out
+
+
+def test_rule_and_rules(project: Path, memlint: Run) -> None:
+    (project.parent / "outside" / "rules" / "bad_word.md").write_text(
+        "# bad-word (TST901)\n\nBAD is written.\n\nLevel: warning. Fix: safe.\n\n## What it finds\n\n"
+        "## Why it costs\n\n## The fix\n\n## What it leaves alone\n\n## Trial\n"
+    )
+    assert memlint("rule", "bad-word").out.startswith("# bad-word (TST901)")
+    assert memlint("rule", "tst901").out == memlint("rule", "bad-word").out
+    assert "cannot-read" in memlint("rule", "MEM000").out
+    assert "TST901 bad-word" in memlint("rules").out
+    rows = {row["code"]: row for row in json.loads(memlint("rules", "--output-format", "json").out)}
+    assert rows["TST901"] == {
+        "code": "TST901",
+        "name": "bad-word",
+        "level": "warning",
+        "fix": "safe",
+        "summary": "BAD is written.",
+        "claim": "growth",
+    }
+
+
+def test_version_and_help(memlint: Run) -> None:
+    assert memlint("--version").out.startswith("memlint ")
+    assert "confirm" in memlint("--help").out
+    assert "--fix" in memlint("check", "-h").out
+
+
+def test_cache_gives_the_same_and_is_only_a_cache(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text(TEXT)
+
+    def report() -> object:
+        data = json.loads(memlint("check", "--output-format", "json").out)
+        del data["summary"]["seconds"]
+        return data
+
+    first = report()
+    database = next((project / ".memlint_cache").glob("*.sqlite"))
+    assert report() == first
+    database.write_bytes(b"no database at all" * 100)
+    assert report() == first
+    database.write_bytes(b"")
+    assert report() == first
+    (project / "a.py").write_text("x = 1\n")
+    assert report() != first
+    os.unlink(database)
+    database.mkdir()
+    assert report() != first
+
+
+def test_cache_may_be_nowhere_or_elsewhere(project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "a.py").write_text(TEXT)
+    memlint("check", "--no-cache")
+    assert not (project / ".memlint_cache").exists()
+    monkeypatch.setenv("MEMLINT_CACHE_DIR", str(project.parent / "elsewhere"))
+    assert memlint("check").status == 1
+    assert list((project.parent / "elsewhere").glob("*.sqlite"))
+    monkeypatch.setenv("MEMLINT_CACHE_DIR", str(project / "a.py"))
+    assert memlint("check").status == 1
+
+
+def test_the_cache_knows_a_changed_rule_and_a_changed_neighbour(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text(TEXT)
+    assert memlint("check").status == 1
+    rule = project.parent / "outside" / "rules" / "bad_word.py"
+    rule.write_text(rule.read_text().replace('"BAD": Level.WARNING', '"BAD": Level.NOTE   '))
+    code = "import sys; from memlint.cli import main; main(['check'])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_ctrl_c_is_one_line_and_130(project: Path) -> None:
+    os.mkfifo(project / "a.py")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "memlint", "check", "a.py"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(1.5)  # it now waits for the pipe's other end
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert (child.returncode, err) == (130, "memlint: interrupted\n")
+
+
+def test_a_clean_run_imports_neither_libcst_nor_torch(project: Path) -> None:
+    (project / "a.py").write_text("import torch\n\n\ndef f(x):\n    return torch.relu(x)\n")
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "memlint", "check", "a.py"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in run.stderr.splitlines()}
+        assert "memlint" in imported
+        assert not imported & {"libcst", "torch", "numpy"}
