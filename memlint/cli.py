@@ -42,6 +42,12 @@ class _Commands(click.Group):
             return confirm
         return super().get_command(ctx, cmd_name)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before click turns it into an empty line and an Abort
+            raise click.exceptions.Exit(_say("interrupted", 130)) from None
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="memlint %(version)s")

@@ -113,19 +113,18 @@ def _python(code: list[str]) -> list[str]:
     if first.startswith("%%") and not first.startswith(_PYTHON_CELLS):
         return ["#\n"] * len(code)
     blanked: list[str] = []
-    continued = False
+    above = ""  # what a line that ends in a backslash goes on with: a magic or Python
     for line in code:
         magic = _MAGIC.match(line)
-        if continued:
+        if above == "magic":
             blanked.append("#\n")
-        elif assigned := _ASSIGNED.match(line):
+        elif above != "python" and (assigned := _ASSIGNED.match(line)):
             blanked.append(assigned[1] + "None\n")
-        elif magic:
+        elif above != "python" and magic:
             blanked.append(magic[1] + "pass\n")
         else:
             blanked.append(line)
-            continue
-        continued = line.rstrip().endswith("\\")
+        above = ("python" if blanked[-1] is line else "magic") if line.rstrip().endswith("\\") else ""
     return blanked
 
 

@@ -117,6 +117,5 @@ def _load_file(path: str) -> tuple[Rule, ...]:
         del sys.modules[name]
         raise RegistryError(f"cannot load the rule file {path}: {type(error).__name__}: {error}") from error
     page = Path(path).with_suffix(".md")
-    # A rule file may import another rule's value: only those made in this file are its own.
-    own = [r for r in vars(module).values() if isinstance(r, Rule) and r.run.__module__ == name]
-    return tuple(replace(rule, page=page if page.is_file() else None) for rule in own)
+    found = [value for value in vars(module).values() if isinstance(value, Rule)]
+    return tuple(replace(rule, page=page if page.is_file() else None) for rule in found)

@@ -93,7 +93,7 @@ class Source:
                 warnings.simplefilter("ignore")  # invalid escapes and the like are another linter's business
                 return ast.parse(self.text, self.path)
         except SyntaxError as error:
-            raise SourceError(f"cannot be parsed: {error.msg}", max(error.lineno or 1, 1)) from None
+            raise SourceError(f"cannot be parsed: {error.msg}", max(error.lineno or self._null_line, 1)) from None
         except (RecursionError, MemoryError):
             raise SourceError("cannot be parsed: nested too deeply") from None
         except ValueError as error:  # null bytes, lone surrogates
@@ -138,6 +138,10 @@ class Source:
     def is_notebook(self) -> bool:
         """Whether the text is made of a notebook's cells, so that its lines are not the file's."""
         return self.path.endswith(".ipynb")
+
+    @property
+    def _null_line(self) -> int:
+        return self.text.count("\n", 0, max(self.text.find("\0"), 0)) + 1
 
     @cached_property
     def _ascii(self) -> bool:
