@@ -178,7 +178,7 @@ def run_arm(spec: dict[str, Any], text: str, device: torch.device, meter: Meter,
         seed()
         meter.begin()
         returned = _drive(getattr(harness, "run", None), target, arguments, watch, looped=spec["loop"] is not None)
-        answer["ended"] = "returned"
+        answer.update(ended="returned", **_peak(meter))
     except Enough:
         answer["ended"] = "cut short"
     except (torch.cuda.OutOfMemoryError, MemoryError) as error:
@@ -285,7 +285,19 @@ def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
             snapshots.append(run_arm(spec, spec["arms"][arm], device, make_meter(), answer[arm]))
             answer[arm]["doubt"] = doubt()
     answer["results"], answer["differs"] = compare(*snapshots)
+    if spec["device"].startswith("cuda"):
+        answer["before"]["workspace"] = _workspace(torch.device(spec["device"]))
     return answer
+
+
+def _workspace(device: torch.device) -> int:
+    """Bytes that cuBLAS keeps for the life of the process: the first arm's, since it ran first."""
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is None:
+        return 0
+    held = torch.cuda.memory_allocated(device)
+    clear()
+    return held - torch.cuda.memory_allocated(device)
 
 
 def _device_name(name: str) -> str:

@@ -1,0 +1,175 @@
+"""A claim and two measurements to a verdict."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from memlint.rule import Claim
+from memlint.trial.run import Answer
+
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
+FEW = 3  # iterations without which nothing is judged
+SAY = {
+    "timeout": "the trial did not end in time: raise --timeout, lower --steps, or give a smaller --harness",
+    "memory": "the trial passed the limit of host memory: raise --memory-limit or give a smaller --harness",
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One arm: bytes and seconds an iteration, the peak in bytes above what was alive before the set-up.
+
+    Attributes:
+        curve: live device bytes after each iteration, the state before the first one first.
+        host_noise: bytes by which the host's growth is uncertain.
+        workspace: bytes that a library took once for the whole process while this arm ran.
+        failure: why the arm did not run to its end, or "".
+        exhausted: it ended out of memory.
+    """
+
+    device_peak: float = 0.0
+    device_growth: float = 0.0
+    host_growth: float = 0.0
+    churn: float = 0.0
+    seconds: float = 0.0
+    iterations: int = 0
+    kept: float = 0.0
+    curve: tuple[float, ...] = ()
+    host_noise: float = 0.0
+    workspace: float = 0.0
+    failure: str = ""
+    exhausted: bool = False
+
+    @classmethod
+    def of(cls, arm: dict[str, Any]) -> Measurement:
+        """What the readings of one arm come to; the first third of the iterations warms up."""
+        readings = arm.get("readings") or []
+        count = len(readings) - 1
+        ended = arm.get("ended", "failed")
+        stage = f"{arm['stage']}: " if arm.get("stage") in ("import", "setup") else ""
+        base = cls(
+            iterations=max(count, 0),
+            failure="" if ended in ("returned", "cut short") else stage + arm.get("message", "it gave no answer"),
+            exhausted=ended == "out of memory",
+            device_peak=max([r["peak"] for r in readings[1:]] + [arm.get("peak", 0.0)]),
+        )
+        if count < 1:
+            return base
+        warm = min(max(1, count // 3), count - 1) if count > 1 else 0
+        steady = readings[warm:]
+        span = len(steady) - 1
+        host, noise = _slope([r["host"] for r in steady])
+        return replace(
+            base,
+            device_growth=(steady[-1]["live"] - steady[0]["live"]) / span,
+            churn=(steady[-1]["churn"] - steady[0]["churn"]) / span,
+            host_growth=host,
+            host_noise=noise,
+            seconds=statistics.median(r["seconds"] for r in steady[1:]),
+            kept=readings[-1]["live"],
+            curve=tuple(r["live"] for r in readings),
+            workspace=arm.get("workspace", 0.0),
+        )
+
+    def as_json(self) -> dict[str, float]:
+        """The five numbers of the JSON contract."""
+        return {
+            "device_peak": round(self.device_peak),
+            "device_growth": round(self.device_growth, 1),
+            "host_growth": round(self.host_growth, 1),
+            "churn": round(self.churn, 1),
+            "seconds": round(self.seconds, 6),
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the fix takes the claimed cost away. ``measure`` names the number that decided."""
+
+    status: str
+    claim: Claim
+    tier: str
+    device: str
+    reason: str = ""
+    before: Measurement | None = None
+    after: Measurement | None = None
+    results: str = "not compared"
+    measure: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The verdict as PRODUCT's JSON contract has it."""
+        return {
+            "status": self.status,
+            "tier": self.tier,
+            "device": self.device,
+            "claim": self.claim.value,
+            "iterations": self.before.iterations if self.before else 0,
+            "before": self.before.as_json() if self.before else None,
+            "after": self.after.as_json() if self.after else None,
+            "results": self.results,
+            "reason": self.reason,
+        }
+
+
+def undecided(claim: Claim, tier: str, device: str, reason: str) -> Verdict:
+    """A verdict for a finding that no trial could be made for; ``reason`` says what the user could supply."""
+    return Verdict(UNDECIDED, claim, tier, device, reason)
+
+
+def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
+    """The verdict on what came back from a trial of one finding."""
+    data = answer.data
+    if "before" not in data or "after" not in data:
+        reason = SAY.get(answer.fate) or data.get("error") or f"the trial was {answer.fate}"
+        return undecided(claim, tier, device, reason)
+    before, after = Measurement.of(data["before"]), Measurement.of(data["after"])
+    name = data.get("device", device)
+    verdict = Verdict(UNDECIDED, claim, tier, name, "", before, after, data.get("results", "not compared"))
+    if before.exhausted and not after.failure:
+        return replace(verdict, status=CONFIRMED, measure="device_peak", reason=f"as written: {before.failure}")
+    doubt = data["before"].get("doubt") or data["after"].get("doubt")
+    for arm, which in ((before, "as written"), (after, "repaired")):
+        if arm.iterations < FEW:
+            fault = arm.failure or f"the loop made {arm.iterations} iterations, and {FEW} are needed"
+            return replace(verdict, reason=f"{which}, {fault}")
+    if doubt:
+        return replace(verdict, reason=f"{doubt}: use --device cpu or cuda")
+    measure, saved = _saving(claim, before, after)
+    verdict = replace(verdict, measure=measure)
+    if saved:
+        return replace(verdict, status=CONFIRMED)
+    return replace(verdict, status=REFUTED, reason=f"the repair does not lower the {claim.value}")
+
+
+def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str, bool]:
+    """The number that decides for ``claim``, and whether it falls by more than noise and more than 512 bytes."""
+    if claim is Claim.GROWTH:
+        if before.device_growth - after.device_growth > BLOCK:
+            return "device_growth", True
+        noise = 3 * (before.host_noise + after.host_noise)
+        grows = before.host_growth > noise
+        fell = before.host_growth - after.host_growth > max(BLOCK, noise)
+        return ("host_growth", True) if grows and fell else ("device_growth", False)
+    if claim is Claim.PEAK:
+        return "device_peak", before.device_peak - before.workspace - after.device_peak > BLOCK
+    if claim is Claim.KEPT:
+        return "kept", before.kept - after.kept > BLOCK
+    if claim is Claim.CHURN:
+        return "churn", before.churn - after.churn > BLOCK
+    return "seconds", before.seconds > 1.05 * after.seconds
+
+
+def _slope(values: list[float]) -> tuple[float, float]:
+    """Growth an iteration that outliers do not sway (Theil and Sen's), and its uncertainty."""
+    if len(values) < 2:
+        return 0.0, 0.0
+    slopes = [(values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2)]
+    slope = statistics.median(slopes)
+    residuals = [value - slope * index for index, value in enumerate(values)]
+    middle = statistics.median(residuals)
+    scatter = statistics.median(abs(r - middle) for r in residuals)
+    return slope, 2 * scatter / len(values)
