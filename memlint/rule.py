@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.flow import Function
+    from memlint.function import Function
 
 
 class Level(enum.Enum):
@@ -162,10 +162,18 @@ class Rule:
         return f"{self.code} {self.name}"
 
 
-def rule(*, code: str, claim: Claim, triggers: tuple[str, ...] = ()) -> Callable[[Callable[[Function], Findings]], Rule]:
+def rule(
+    *, code: str, claim: Claim, triggers: tuple[str, ...] = ()
+) -> Callable[[Callable[[Function], Findings]], Rule]:
     """Make a rule of a function. Its name, underscores as hyphens, is what users write."""
 
-    def make(run: Callable[[Function], Findings]) -> Rule:
-        return Rule(code, run.__name__.replace("_", "-"), claim, run, triggers)
+    def make(find: Callable[[Function], Findings]) -> Rule:
+        name = find.__name__.replace("_", "-")
+
+        def run(function: Function) -> Findings:
+            for finding in find(function):
+                yield replace(finding, code=code, name=name, claim=claim)
+
+        return Rule(code, name, claim, run, triggers)
 
     return make

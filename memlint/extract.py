@@ -1,0 +1,242 @@
+"""Source → `Module`: the functions, classes and imports of one file. Knows Python, nothing of torch.
+
+One pass over statements, none over expressions: bodies are read later, and only where a rule has a reason to look.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+from memlint.source import Source
+
+FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
+
+
+@dataclass(slots=True, eq=False)
+class Class:
+    """A class of the project: its methods, its bases as written, its class-level assignments."""
+
+    name: str
+    qualname: str
+    node: ast.ClassDef
+    module: Module
+    methods: dict[str, Definition] = field(default_factory=dict)
+    variables: dict[str, ast.expr] = field(default_factory=dict)
+    fields: list[str] = field(default_factory=list)  # annotated names in order: what a dataclass is made of
+    outer: Definition | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.module.name}.{self.qualname}"
+
+
+@dataclass(eq=False)
+class Definition:
+    """A function, method, lambda or the top level of a file, before anything is known of what it does."""
+
+    name: str
+    qualname: str
+    node: FunctionNode
+    module: Module
+    cls: Class | None = None
+    outer: Definition | None = None
+    functions: dict[str, Definition] = field(default_factory=dict)
+    classes: dict[str, Class] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.module.name}.{self.qualname}"
+
+    @cached_property
+    def text(self) -> str:
+        """The function's own source text, nested functions included."""
+        if isinstance(self.node, ast.Module):
+            return self.module.source.text
+        first = min((d.lineno for d in getattr(self.node, "decorator_list", ())), default=self.node.lineno)
+        return "".join(self.module.source.lines[first - 1 : self.node.end_lineno])
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters: positional, ``*args``, keyword-only, ``**kwargs``."""
+        if isinstance(self.node, ast.Module):
+            return ()
+        a = self.node.args
+        names = [p.arg for p in (*a.posonlyargs, *a.args)]
+        names += [a.vararg.arg] if a.vararg else []
+        names += [p.arg for p in a.kwonlyargs]
+        names += [a.kwarg.arg] if a.kwarg else []
+        return tuple(names)
+
+    @cached_property
+    def positional(self) -> tuple[str, ...]:
+        if isinstance(self.node, ast.Module):
+            return ()
+        a = self.node.args
+        return tuple(p.arg for p in (*a.posonlyargs, *a.args))
+
+    @cached_property
+    def defaults(self) -> dict[str, ast.expr]:
+        """Default expressions by parameter."""
+        if isinstance(self.node, ast.Module):
+            return {}
+        a = self.node.args
+        positional = [*a.posonlyargs, *a.args]
+        found = {p.arg: d for p, d in zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)}
+        found.update({p.arg: d for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None})
+        return found
+
+    @cached_property
+    def annotations(self) -> dict[str, ast.expr]:
+        if isinstance(self.node, (ast.Module, ast.Lambda)):
+            return {}
+        a = self.node.args
+        return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.annotation is not None}
+
+    @property
+    def decorators(self) -> Sequence[ast.expr]:
+        return getattr(self.node, "decorator_list", ())
+
+    @cached_property
+    def static(self) -> bool:
+        return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in self.decorators)
+
+    @cached_property
+    def bound(self) -> bool:
+        """Whether a call through an instance fills the first parameter."""
+        return self.cls is not None and not self.static and bool(self.positional)
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        if isinstance(self.node, ast.Lambda):
+            return [ast.copy_location(ast.Return(self.node.body), self.node.body)]
+        return self.node.body
+
+    @cached_property
+    def generator(self) -> bool:
+        if isinstance(self.node, ast.Module) or "yield" not in self.text:
+            return False
+        return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(self.node))
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node below a function that belongs to it and not to a function or class inside it."""
+    stack = list(ast.iter_child_nodes(node))
+    while stack:
+        child = stack.pop()
+        yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            stack.extend(ast.iter_child_nodes(child))
+
+
+class Module:
+    """One file: what it imports and defines. ``name`` is its dotted name from the top of its package."""
+
+    def __init__(self, source: Source, name: str, package: bool) -> None:
+        self.source = source
+        self.name = name
+        self.package = package
+        self.imports: dict[str, str] = {}
+        self.stars: list[str] = []
+        self.functions: dict[str, Definition] = {}
+        self.classes: dict[str, Class] = {}
+        self.variables: dict[str, ast.expr] = {}
+        self.definitions: list[Definition] = []
+        tree = source.tree
+        self.top = Definition("<module>", "", tree, self)
+        self._read(tree.body, None, None, "")
+        self.definitions.append(self.top)
+
+    def _read(self, body: list[ast.stmt], cls: Class | None, outer: Definition | None, prefix: str) -> None:
+        for stmt in body:
+            kind = type(stmt)
+            if kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
+                self._function(stmt, cls, outer, prefix)  # type: ignore[arg-type]
+            elif kind is ast.ClassDef:
+                self._class(stmt, cls, outer, prefix)  # type: ignore[arg-type]
+            elif kind is ast.Import:
+                for alias in stmt.names:  # type: ignore[attr-defined]
+                    self._bind(
+                        alias.asname or alias.name.split(".")[0],
+                        alias.name if alias.asname else alias.name.split(".")[0],
+                        outer,
+                    )
+            elif kind is ast.ImportFrom:
+                self._import_from(stmt, outer)  # type: ignore[arg-type]
+            elif kind is ast.Assign:
+                for target in stmt.targets:  # type: ignore[attr-defined]
+                    if type(target) is ast.Name:
+                        if cls is not None:
+                            cls.variables[target.id] = stmt.value  # type: ignore[attr-defined]
+                        elif outer is None:
+                            self.variables[target.id] = stmt.value  # type: ignore[attr-defined]
+            elif kind is ast.AnnAssign:
+                if type(stmt.target) is ast.Name:  # type: ignore[attr-defined]
+                    if cls is not None:
+                        cls.fields.append(stmt.target.id)  # type: ignore[attr-defined]
+                        if stmt.value is not None:  # type: ignore[attr-defined]
+                            cls.variables[stmt.target.id] = stmt.value  # type: ignore[attr-defined]
+                    elif outer is None and stmt.value is not None:  # type: ignore[attr-defined]
+                        self.variables[stmt.target.id] = stmt.value  # type: ignore[attr-defined]
+            elif kind is ast.Expr or kind is ast.Return:
+                continue
+            else:
+                for name in ("body", "orelse", "finalbody"):
+                    inner = getattr(stmt, name, None)
+                    if inner:
+                        self._read(inner, cls, outer, prefix)
+                for handler in getattr(stmt, "handlers", ()):
+                    self._read(handler.body, cls, outer, prefix)
+                for case in getattr(stmt, "cases", ()):
+                    self._read(case.body, cls, outer, prefix)
+
+    def _function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class | None, outer: Definition | None, prefix: str
+    ) -> None:
+        found = Definition(node.name, prefix + node.name, node, self, cls, outer)
+        self.definitions.append(found)
+        if cls is not None:
+            if node.name not in cls.methods or not _is_accessor(node):
+                cls.methods[node.name] = found
+        elif outer is not None:
+            outer.functions[node.name] = found
+        else:
+            self.functions[node.name] = found
+        self._read(node.body, None, found, f"{prefix}{node.name}.<locals>.")
+
+    def _class(self, node: ast.ClassDef, cls: Class | None, outer: Definition | None, prefix: str) -> None:
+        found = Class(node.name, prefix + node.name, node, self, outer=outer)
+        if outer is not None and cls is None:
+            outer.classes[node.name] = found
+        elif cls is None:
+            self.classes[node.name] = found
+        else:
+            self.classes.setdefault(found.qualname, found)
+        self._read(node.body, found, outer, f"{prefix}{node.name}.")
+
+    def _bind(self, name: str, target: str, outer: Definition | None) -> None:
+        (self.imports if outer is None else outer.imports)[name] = target
+
+    def _import_from(self, node: ast.ImportFrom, outer: Definition | None) -> None:
+        base = node.module or ""
+        if node.level:
+            parts = self.name.split(".")
+            keep = len(parts) - node.level + (1 if self.package else 0)
+            base = ".".join([*parts[: max(keep, 0)], *([node.module] if node.module else [])])
+        for alias in node.names:
+            if alias.name == "*":
+                self.stars.append(base)
+            else:
+                self._bind(alias.asname or alias.name, f"{base}.{alias.name}" if base else alias.name, outer)
+
+
+def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """``@x.setter`` and ``@x.deleter`` redefine a name whose getter is what reads go through; so do overloads."""
+    for d in node.decorator_list:
+        if isinstance(d, ast.Attribute) and d.attr in ("setter", "deleter"):
+            return True
+    return False

@@ -1,0 +1,612 @@
+"""`Function`: one function with all that the project knows of it, as rules see it. Rules ask; nothing here decides."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from memlint import edits
+from memlint.extract import Definition, own_nodes
+from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Obj, Origin, Value
+from memlint.flow import GRAPHLESS, Flow, chain
+from memlint.rule import Finding, Fix, Level, Step
+from memlint.source import Source
+from memlint.target import Target
+
+if TYPE_CHECKING:
+    from memlint.project import Project
+
+_GRAD_READ = re.compile(r"(?<!autograd)\.grad\b(?!\s*(?:\.(?:data\.)?(?:zero_|detach_)|\.detach\(\)\.zero_|is\b|=[^=]|:))")
+_RESETS = re.compile(r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask")
+LIMIT = 5  # callers of callers that a question follows
+CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
+
+
+class Function:
+    """A function, method or top level of a file."""
+
+    def __init__(self, project: Project, definition: Definition) -> None:
+        self.project = project
+        self.definition = definition
+        self.node = definition.node
+        self.source: Source = definition.module.source
+        self.qualname = definition.qualname
+        self._assigned: dict[ast.AST, frozenset[str]] = {}
+
+    @property
+    def text(self) -> str:
+        return self.definition.text
+
+    @cached_property
+    def flow(self) -> Flow | None:
+        flow = self.project.flow(self.definition)
+        return flow if flow is not None and flow.complete else None
+
+    @property
+    def target(self) -> Target:
+        """The torch versions that this file is meant for."""
+        return self.project.target_of(self.source.path)
+
+    # ------------------------------------------------------------------ what happens in the function
+
+    def events(self, *verbs: str) -> Iterator[Event]:
+        """Its events of these verbs, in order, those of its callees included."""
+        if self.flow is not None:
+            for event in self.flow.events:
+                if event.verb in verbs:
+                    yield event
+
+    def own(self, *verbs: str) -> Iterator[Event]:
+        """Events that stand in the function's own text."""
+        return (e for e in self.events(*verbs) if e.inner is None)
+
+    @property
+    def stores(self) -> Iterator[Event]:
+        return self.events("store")
+
+    @property
+    def sums(self) -> Iterator[Event]:
+        return self.events("sum")
+
+    @property
+    def forwards(self) -> Iterator[Event]:
+        return self.events("forward")
+
+    @property
+    def backwards(self) -> Iterator[Event]:
+        return self.events("backward")
+
+    # ------------------------------------------------------------------ questions about values
+
+    def carries(self, value: Value) -> Answer:
+        """Whether the value keeps a graph alive."""
+        if value.kind in GRAPHLESS or value.leaf:
+            return Answer.NO
+        flow = self.flow
+        return _carries(self.project, flow, flow.held(value), 0) if flow is not None else Answer.MAYBE
+
+    def makes(self, value: Value) -> Answer:
+        """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
+        if value.kind in GRAPHLESS or value.leaf or self.flow is None:
+            return Answer.NO
+        hooked = self.definition in self.project.hooks
+        held = self.flow.held(value)
+        deps = frozenset(n for n in held if hooked or not (n.origin is Origin.PARAMETER and n.owner is self.definition))
+        return _carries(self.project, self.flow, deps, 0)
+
+    def nodes(self, value: Value) -> frozenset[Node]:
+        return self.flow.held(value) if self.flow is not None else frozenset()
+
+    def spent(self, value: Value) -> bool:
+        """Whether a backward that reaches the whole graph of the value has freed its buffers."""
+        nodes = [n for n in self.nodes(value) if n.origin in (Origin.FORWARD, Origin.CALL) and n.grad is not Grad.OFF]
+        return bool(nodes) and all(n.freed for n in nodes)
+
+    def fate(self, nodes: Iterable[Node]) -> Answer:
+        """Whether these nodes are differentiated, here, by a caller, or through a place that others read."""
+        return Answer.any(_fate(self.project, self.definition, n, set(), 0) for n in nodes)
+
+    def grad(self, event: Event) -> Grad:
+        """The gradient mode at an event, with what the callers bring."""
+        return self.project.entry_grad(self.definition) if event.grad is Grad.ENTRY else event.grad
+
+    def trainable(self, module: Value) -> Answer:
+        """Whether the weights of a module require gradients."""
+        return _trainable(self.project, self.definition, module, 0)
+
+    def needless(self, event: Event) -> bool:
+        """Whether a forward builds a graph that nobody ever differentiates."""
+        node = event.node
+        if node is None or self.grad(event) is not Grad.ON or self.trainable(event.receiver) is not Answer.YES:
+            return False
+        if self.fate((node,)) is not Answer.NO:
+            return False
+        evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
+        return evaluates or self._consumed(event)
+
+    def _consumed(self, event: Event) -> bool:
+        """Whether all that happens to a result is in sight, again and again, and none of it needs a graph."""
+        node = event.node
+        assert node is not None
+        if not (event.loops or self.project_repeats()):
+            return False
+        flow = self.flow
+        assert flow is not None
+        for other in flow.nodes.values():
+            if node in other.inputs and other.origin is Origin.CALL:
+                return False
+        return not any(e.verb in ("return", "yield") and node in flow.held(e.value) for e in flow.events)
+
+    def elsewhere(self, event: Event) -> bool:
+        """Whether a callee's own reading already answers for a forward that this function sees through a call."""
+        inner = event.inner
+        while inner is not None:
+            base = self.project.flow(inner.home)
+            if base is not None:
+                own = next((e for e in base.events if e.verb == "forward" and e.site is inner.site and (e.inner is None) == (inner.inner is None)), None)
+                if own is not None and Function(self.project, inner.home).needless(own):
+                    return True
+            inner = inner.inner
+        return False
+
+    def needless_graph(self, value: Value) -> bool:
+        """Whether all that a value's graph begins in are forwards that nobody differentiates."""
+        nodes = [n for n in self.nodes(value) if n.origin is Origin.FORWARD]
+        by_node = {e.node: e for e in self.forwards}
+        return bool(nodes) and all(n in by_node and self.needless(by_node[n]) for n in nodes)
+
+    # ------------------------------------------------------------------ questions about lifetimes
+
+    def assigned(self, loop: ast.AST) -> frozenset[str]:
+        """Dotted names that the body of a loop binds, its own targets included."""
+        found = self._assigned.get(loop)
+        if found is None:
+            names: set[str] = set()
+            for node in ast.walk(loop):
+                if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                    names.add(chain(node))
+            found = self._assigned[loop] = frozenset(names)
+        return found
+
+    def fixed(self, expression: ast.AST, loop: ast.AST) -> bool:
+        """Whether an expression means the same in every iteration of a loop: it reads nothing that the loop binds."""
+        bound = self.assigned(loop)
+        for node in ast.walk(expression):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                name = chain(node)
+                if any(name == b or name.startswith(b + ".") for b in bound):
+                    return False
+        return True
+
+    def running(self, event: Event) -> bool:
+        """Whether a running total goes on over iterations: it is bound outside the loop and not started anew in it."""
+        obj = event.target
+        holder = event.receiver.obj
+        if obj is not None and obj.shared:
+            return bool(event.loops) or self.project_repeats()
+        if not event.loops:
+            return False
+        inner = event.loops[-1]
+        if obj is not None:
+            return inner not in obj.loops
+        if holder is not None and holder.shared:
+            return True
+        return not self._restarted(event.name, inner)
+
+    def _restarted(self, name: str, loop: ast.AST) -> bool:
+        for node in ast.walk(loop):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            for target in targets:
+                for t in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    if chain(t) == name and not any(chain(n) == name for n in ast.walk(node.value or target) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)):
+                        return True
+        return isinstance(loop, ast.For) and any(chain(n) == name for n in ast.walk(loop.target))
+
+    def total(self, event: Event) -> Node | None:
+        """The node that marks the uses of a running total."""
+        flow = self.flow
+        root = event
+        mark = flow.nodes.get((Origin.PLACE, root.stmt, "total")) if flow is not None else None
+        return mark or (flow.nodes.get((Origin.PLACE, root.site, "total")) if flow is not None else None)
+
+    def outlives(self, event: Event) -> bool:
+        """Whether what a store puts away is still there an iteration later, and piles up."""
+        obj = event.target
+        if obj is None or obj.bounded or not self.grows(event):
+            return False
+        holder = event.receiver.obj
+        if obj.shared:
+            if holder is not None and holder.parameter < 0 and not holder.shared and holder.loops[-1:] == event.loops[-1:]:
+                if event.loops:
+                    return False
+            if not event.loops and not self.project_repeats():
+                return False
+            self.project.settle(obj)
+            return not [c for c in obj.clears if c[0].name not in CONSTRUCTORS and not self._other_class(c[0], obj)]
+        if not event.loops or event.loops[-1] in obj.loops:
+            return False
+        inner = event.loops[-1]
+        return not any(inner in loops for _, loops, _, _ in obj.clears)
+
+    def _other_class(self, definition: Definition, obj: Obj) -> bool:
+        return False
+
+    def grows(self, event: Event) -> bool:
+        """Whether each store adds an element: an element that is replaced each time does not."""
+        if event.name == "item" or event.name == "setdefault":
+            return event.args[0].kind == "number" and not isinstance(event.args[0].const, int)
+        if event.name == "update":
+            return False
+        if event.name == "add" and event.target is not None and event.target.kind != "set":
+            return False
+        return True
+
+    def project_repeats(self) -> bool:
+        """Whether the function is called again and again, as far as the project shows."""
+        return _repeats(self.project, self.definition, set(), 0)
+
+    def in_loop(self, event: Event) -> bool:
+        return bool(event.loops)
+
+    # ------------------------------------------------------------------ questions that several rules ask
+
+    def handed_over(self, event: Event) -> bool:
+        """Whether a callee keeps what this function gives it with a graph that begins here."""
+        inner = event.inner
+        if inner is None or self.makes(event.value) is not Answer.YES:
+            return False
+        return Function(self.project, inner.home).makes(inner.value) is not Answer.YES
+
+    def total_fate(self, event: Event) -> Answer:
+        """Whether a running total is differentiated in the end."""
+        root = event.root
+        flow = self.flow
+        marks = [n for n in (self.total(event), event.target.node if event.target is not None else None) if n is not None]
+        if root is not event:
+            marks += [n for n in self.nodes(event.value) if n.origin is not Origin.PARAMETER]
+        if flow is None:
+            return Answer.MAYBE
+        if event.target is not None and event.target.shared:
+            self.project.settle(event.target)
+        return self.fate(marks)
+
+    def region(self, event: Event) -> ast.AST:
+        """The statement around an event that is evaluation and nothing else: its outermost loop without a backward."""
+        training = [e for e in self.events("backward", "step", "grad")]
+        for loop in event.loops:
+            if isinstance(loop, ast.stmt) and not any(loop in e.loops for e in training):
+                return loop
+        if not training and event.inner is None and not isinstance(self.node, (ast.Module, ast.Lambda)):
+            return self.node
+        return event.stmt
+
+    def piles_up(self, event: Event, forwards: list[Event]) -> bool:
+        """Whether a store or a running total keeps the graphs of these forwards."""
+        made = {f.node for f in forwards}
+        if not any(n in made for n in self.nodes(event.value)) or event.value.kind in GRAPHLESS:
+            return False
+        return self.outlives(event) if event.verb == "store" else self.running(event)
+
+    def repeated(self, event: Event) -> bool:
+        return bool(event.loops) or self.project_repeats()
+
+    @cached_property
+    def differentiates(self) -> bool:
+        """Whether the function, or what it calls, runs a backward."""
+        return any(True for _ in self.backwards)
+
+    @cached_property
+    def called_in_loop(self) -> bool:
+        return any(event.loops for _, event in self.project.callers(self.definition))
+
+    @property
+    def reads_gradients(self) -> bool:
+        """Whether the file reads ``.grad`` of anything, other than to clear it or to see whether it is there."""
+        return bool(_GRAD_READ.search(self.source.text))
+
+    @property
+    def gradient_zeroings(self) -> Iterator[ast.Call]:
+        """Calls of ``p.grad.zero_()`` (and ``p.grad.data.zero_()``) where ``p`` runs over a module's parameters."""
+        for event in self.own("call"):
+            call = event.site
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_"):
+                continue
+            for read in self.own("read_grad"):
+                if read.receiver.kind == "parameter" and any(n is read.site for n in ast.walk(call.func.value)):
+                    yield call
+                    break
+
+    def built_by_callee(self, event: Event) -> bool:
+        """Whether a call returns what a function of the project has just built."""
+        return isinstance(event.callee, Definition) and any(
+            e.verb == "build" and e.site is event.site and e.inner is not None and e.name == event.value.kind
+            for e in self.events("build")
+        )
+
+    def steps_in(self, loop: ast.AST, event: Event) -> bool:
+        """Whether a loop is one of iterations or epochs: its backward is in it, or one loop further in."""
+        inside = [e.loops[e.loops.index(loop) :] for e in self.backwards if loop in e.loops]
+        return any(len(loops) <= 2 for loops in inside) and self._counts(loop)
+
+    @staticmethod
+    def _counts(loop: ast.AST) -> bool:
+        if not isinstance(loop, ast.For):
+            return isinstance(loop, ast.While)
+        return True
+
+    def same_each_time(self, event: Event, loop: ast.AST) -> bool:
+        """Whether a constructor gets the same arguments in every iteration, unconditionally, and nothing resets them."""
+        call = event.site
+        if not isinstance(call, ast.Call) or not all(
+            self.fixed(a, loop) for a in (*call.args, *(k.value for k in call.keywords))
+        ):
+            return False
+        node: ast.AST | None = event.stmt
+        while node is not None and node is not loop:
+            if isinstance(node, (ast.If, ast.Try, ast.ExceptHandler)):
+                return False
+            node = self.parents.get(node)
+        return not _RESETS.search("".join(self.source.lines[loop.lineno - 1 : loop.end_lineno]))  # type: ignore[attr-defined]
+
+    # ------------------------------------------------------------------ findings
+
+    def source_of(self, node: ast.AST, limit: int = 60) -> str:
+        """The text of a piece of syntax on one line, shortened."""
+        text = " ".join(self.source.segment(self.source.span(node)).split())
+        return text if len(text) <= limit else text[: limit - 1] + "…"
+
+    def is_tensor(self, value: Value, expression: ast.AST | None) -> bool:
+        """Whether a value is known to be one tensor, by what made it or by what only a tensor can do."""
+        if value.kind == "tensor":
+            return True
+        name = chain(expression) if expression is not None else ""
+        use = self.project.uses(self.definition).get(name) if name else None
+        return value.kind == "unknown" and use is not None and bool(use.attributes & {"backward", "item", "detach"})
+
+    def detach(self, event: Event) -> Fix | None:
+        """``.detach()`` where a graph is handed over or kept."""
+        if event.inner is None:
+            expression = event.expr
+            if expression is None or not self.is_tensor(event.value, expression):
+                return Fix("keep a detached copy: `.detach()`")
+            return edits.wrap(self.source, expression, "{}.detach()").safe()
+        call = event.site
+        if not isinstance(call, ast.Call):
+            return None
+        own = next((e for e in self.own("call") if e.site is call), None)
+        fix: Fix | None = None
+        for node, value in (
+            *zip(call.args, own.args, strict=False),
+            *((k.value, own.keywords[k.arg]) for k in call.keywords if k.arg in own.keywords),
+        ) if own is not None else ():  # fmt: skip
+            if self.makes(value) is Answer.YES and self.is_tensor(value, node):
+                one = edits.wrap(self.source, node, "{}.detach()")
+                fix = one if fix is None else fix + one
+        return fix.safe() if fix is not None else Fix("hand over a detached tensor: `.detach()`")
+
+    def no_grad(self, region: ast.AST, first: Event) -> Fix | None:
+        """Autograd off for a region that is evaluation only."""
+        spelled = edits.qualified(self.source, "torch.no_grad", region if isinstance(region, ast.stmt) else first.stmt)
+        if spelled is None:
+            return Fix("run it under `torch.no_grad()`")
+        name, imported = spelled
+        if region is self.node:
+            if isinstance(region, ast.FunctionDef):
+                return (edits.decorate(self.source, region, f"{name}()") + imported).safe()
+            region = first.stmt
+        return (edits.enclose(self.source, region, region, f"with {name}():") + imported).safe()
+
+    def finding(
+        self,
+        node: ast.AST,
+        level: Level,
+        message: str,
+        fix: Fix | None = None,
+        trail: tuple[Step, ...] = (),
+    ) -> Finding:
+        """A finding on a piece of this function's syntax; the rule that yields it puts its name to it."""
+        return Finding("", "", level, self.source.path, self.source.span(node), message, fix, trail, None, self.qualname)
+
+    def step(self, event: Event, message: str) -> tuple[Step, ...]:
+        """A step of a trail to where an event really happens."""
+        root = event.root
+        home = root.home.module.source.path if root.home is not None else self.source.path
+        return (Step(home, getattr(root.site, "lineno", 1), message),)
+
+    def trail(self, event: Event, message: str) -> tuple[Step, ...]:
+        """The step that leads into the callee in which an event really happens; none where it happens here."""
+        return self.step(event, message) if event.inner is not None else ()
+
+    @cached_property
+    def statements(self) -> dict[ast.AST, ast.stmt]:
+        """The statement that each expression of the function belongs to."""
+        found: dict[ast.AST, ast.stmt] = {}
+
+        def walk(node: ast.AST, stmt: ast.stmt | None) -> None:
+            for child in ast.iter_child_nodes(node):
+                own = child if isinstance(child, ast.stmt) else stmt
+                if own is not None:
+                    found[child] = own
+                walk(child, own)
+
+        walk(self.node, None)
+        return found
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        found: dict[ast.AST, ast.AST] = {}
+        stack: list[ast.AST] = [self.node]
+        while stack:
+            node = stack.pop()
+            for child in ast.iter_child_nodes(node):
+                found[child] = node
+                stack.append(child)
+        return found
+
+    def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
+        return (n for n in own_nodes(self.node) if isinstance(n, types))
+
+
+# ---------------------------------------------------------------------- the answers
+
+
+def _carries(project: Project, flow: Flow, deps: frozenset[Node], depth: int) -> Answer:
+    if not deps:
+        return Answer.NO
+    if any(proof <= deps for proof in flow.proofs):
+        return Answer.YES
+    return Answer.any(_node_carries(project, flow, n, depth) for n in deps)
+
+
+def _node_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answer:
+    if node.proved:
+        return Answer.YES
+    if node.grad is Grad.OFF:
+        return Answer.NO
+    if node.origin is Origin.WEIGHT:
+        return Answer.YES
+    mode = node.grad
+    if mode is Grad.ENTRY:
+        mode = project.entry_grad(flow.definition)
+        if mode is Grad.OFF:
+            return Answer.NO
+    if node.origin is Origin.FORWARD:
+        learns = _trainable(project, flow.definition, node.module or UNKNOWN, 0)
+        below = _carries(project, flow, node.inputs, depth + 1) if depth < LIMIT and learns is not Answer.YES else Answer.NO
+        answer = Answer.any((learns, below))
+        return answer if mode is Grad.ON or answer is not Answer.YES else Answer.MAYBE
+    if node.origin is Origin.CALL:
+        return Answer.MAYBE
+    if node.origin is Origin.PARAMETER:
+        return _parameter_carries(project, flow, node, depth)
+    if node.place is not None and node.place.shared:
+        return Answer.MAYBE
+    return Answer.NO
+
+
+def _parameter_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answer:
+    if node.owner is not flow.definition or depth >= LIMIT:
+        return Answer.MAYBE
+    definition = flow.definition
+    hooks = project.hooks.get(definition)
+    if hooks and node.index == len(definition.parameters) - 1:
+        return Answer.any(
+            Answer.YES
+            if any(e.verb == "backward" for e in caller.events)
+            and any(e.verb in ("forward", "call") and e.grad is not Grad.OFF for e in caller.events)
+            else Answer.MAYBE
+            for caller, _, how in hooks
+            if "forward" in how
+        )
+    answers = []
+    name = definition.parameters[node.index]
+    for caller, event in project.callers(definition):
+        if caller.definition is definition:
+            continue
+        value = project.argument(definition, name, caller, event)
+        if value is not None:
+            answers.append(
+                Answer.NO if value.kind in GRAPHLESS or value.leaf else _carries(project, caller, caller.held(value), depth + 1)
+            )
+    return Answer.all(answers)
+
+
+def _trainable(project: Project, definition: Definition, module: Value, depth: int) -> Answer:
+    if module.kind not in ("module", "engine", "unknown"):
+        return Answer.MAYBE
+    if project.answer_frozen(module) is Answer.YES:
+        return Answer.NO
+    obj = module.obj
+    cls = project.class_named(module.type)
+    if cls is not None:
+        if not project.learns(cls):
+            return Answer.NO
+        init = project.names.method(cls, "__init__")
+        flow = project.flow(init) if init is not None else None
+        if flow is not None and any(
+            e.verb == "freeze" and e.receiver.obj is not None and e.receiver.obj.parameter == 0 for e in flow.events
+        ):
+            return Answer.NO
+    elif module.type:
+        row = project.library.lookup(module.type)
+        if row is not None and not row.parameters and row.kind == "module" and module.type != "torch.nn.Module":
+            inner = obj.items.get("wrapped") if obj is not None else None
+            if inner is None:
+                return Answer.MAYBE if row.forward == "unknown" else Answer.NO
+            return _trainable(project, definition, inner, depth)
+    if obj is not None and obj.parameter >= 0 and obj.home is definition and depth < LIMIT:
+        answers = []
+        name = definition.parameters[obj.parameter]
+        for caller, event in project.callers(definition):
+            if caller.definition is definition:
+                continue
+            value = project.argument(definition, name, caller, event)
+            if value is not None:
+                answers.append(_trainable(project, caller.definition, value, depth + 1))
+        if Answer.NO in answers:
+            return Answer.NO if all(a is Answer.NO for a in answers) else Answer.MAYBE
+    return Answer.YES if module.kind in ("module", "engine") else Answer.MAYBE
+
+
+def _fate(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
+    if node in seen:
+        return Answer.NO
+    seen.add(node)
+    if node.differentiated or node.wanted:
+        return Answer.YES
+    found = Answer.MAYBE if node.escapes else Answer.NO
+    flow = project.flow(definition)
+    if flow is None:
+        return Answer.MAYBE
+    for event in flow.events:
+        if event.verb == "return" and event.inner is None and node in flow.held(event.value):
+            answer = _returned(project, definition, node, seen, depth)
+            if answer is Answer.YES:
+                return answer
+            found = answer if answer is Answer.MAYBE else found
+        elif event.verb in ("set", "store") and event.target is not None and event.target.shared and node in flow.held(event.value):
+            project.settle(event.target)
+            place = event.target.node
+            if place is not None and place is not node:
+                answer = _fate(project, definition, place, seen, depth)
+                if answer is Answer.YES:
+                    return answer
+                found = answer if answer is Answer.MAYBE else found
+    return found
+
+
+def _returned(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
+    if depth >= LIMIT:
+        return Answer.MAYBE
+    cls = definition.cls
+    if cls is not None:
+        for base in project.names.library_bases(cls):
+            words = project.library.hook(base, definition.name)
+            if "differentiated" in words:
+                return Answer.YES
+    callers = project.callers(definition)
+    outside = definition in project.addressed or definition.name in ("forward", "__call__")
+    if not callers:
+        return Answer.MAYBE
+    answers = [Answer.MAYBE if outside else Answer.NO]
+    if node.differentiated:
+        return Answer.YES
+    for copy in list(node.copies):
+        if copy.owner is not None:
+            answers.append(_fate(project, copy.owner, copy, seen, depth + 1))
+    return Answer.any(answers)
+
+
+def _repeats(project: Project, definition: Definition, seen: set[Definition], depth: int) -> bool:
+    if definition in seen or depth > LIMIT:
+        return False
+    seen.add(definition)
+    for flow, event in project.callers(definition):
+        if event.loops or _repeats(project, flow.definition, seen, depth + 1):
+            return True
+    if definition in project.hooks:
+        return True
+    return definition.cls is not None and project.is_module(definition.cls) and definition.name == "forward"

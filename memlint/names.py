@@ -1,0 +1,210 @@
+"""Names over files: which definition or library name an expression means, which classes a class derives from."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from posixpath import basename, dirname
+
+from memlint.extract import Class, Definition, Module
+from memlint.source import Source, SourceError
+
+Loader = Callable[[str, str], "Source | None"]
+Meaning = "Definition | Class | Module | str | ast.expr | None"
+
+
+class Names:
+    """The files of one run. Files outside it are read only when one inside imports them."""
+
+    def __init__(self, sources: Sequence[Source], loader: Loader | None = None) -> None:
+        self._loader = loader
+        self._missing: set[tuple[str, str]] = set()
+        self.modules: dict[str, Module] = {}
+        self._by_suffix: dict[str, list[Module]] = defaultdict(list)
+        self.subclasses: dict[Class, list[Class]] = defaultdict(list)
+        self._mro: dict[Class, list[Class | str]] = {}
+        self._classes_linked: set[Module] = set()
+        folders = {dirname(s.path) for s in sources if basename(s.path) == "__init__.py"}
+        for source in sources:
+            self._add(source, folders)
+        self.asked = list(self.modules.values())
+
+    def _add(self, source: Source, packages: set[str]) -> Module | None:
+        parts = source.path.removesuffix(".py").removesuffix(".ipynb").split("/")
+        package = parts[-1] == "__init__"
+        if package:
+            parts.pop()
+        top, folder = len(parts) - 1, dirname(source.path)
+        if package:
+            folder = dirname(folder)
+        while top > 0 and folder in packages:
+            top, folder = top - 1, dirname(folder)
+        try:
+            module = Module(source, ".".join(parts[top:]), package)
+        except SourceError:
+            return None
+        self.modules[source.path] = module
+        clean = [p for p in parts if p not in (".", "..", "")]
+        for i in range(max(0, len(clean) - 6), len(clean)):
+            self._by_suffix[".".join(clean[i:])].append(module)
+        return module
+
+    def module(self, dotted: str, importer: Module) -> Module | None:
+        """The file that ``import dotted`` means in ``importer``, or None for a library."""
+        if not dotted:
+            return None
+        found = [m for m in self._by_suffix.get(dotted, ()) if m is not importer]
+        if found:
+            here = importer.source.path.split("/")
+
+            def nearness(m: Module) -> tuple[bool, int]:
+                there = m.source.path.split("/")
+                common = 0
+                for a, b in zip(here, there, strict=False):
+                    if a != b:
+                        break
+                    common += 1
+                return m.name == dotted, common
+
+            best = max(found, key=nearness)
+            if best.name == dotted or "." in dotted or dirname(best.source.path) == dirname(importer.source.path):
+                return best
+            if nearness(best)[1] >= 1 and best.name.split(".")[-1] == dotted and best.name == dotted:
+                return best
+        if self._loader is not None and (dotted, dirname(importer.source.path)) not in self._missing:
+            source = self._loader(dotted, importer.source.path)
+            if source is not None:
+                if source.path in self.modules:
+                    return self.modules[source.path]
+                module = self._add(source, set())
+                if module is not None:
+                    module.name = dotted if not module.package else dotted
+                    return module
+            self._missing.add((dotted, dirname(importer.source.path)))
+        return None
+
+    # -- what a name means
+
+    def local(self, name: str, where: Definition) -> object | None:
+        """What a bare name means in ``where``, past its own variables: definition, class, module or dotted text."""
+        scope: Definition | None = where
+        while scope is not None:
+            if name in scope.functions:
+                return scope.functions[name]
+            if name in scope.classes:
+                return scope.classes[name]
+            if name in scope.imports:
+                return self.dotted(scope.imports[name], where.module)
+            scope = scope.outer
+        return self.member(where.module, name)
+
+    def member(self, module: Module, name: str, depth: int = 0) -> object | None:
+        """What ``module.name`` is: definition, class, module, dotted text of a library, or a top-level expression."""
+        if name in module.functions:
+            return module.functions[name]
+        if name in module.classes:
+            return module.classes[name]
+        if name in module.imports and depth < 8:
+            return self.dotted(module.imports[name], module, depth + 1)
+        if name in module.variables:
+            return module.variables[name]
+        if depth < 8:
+            for star in module.stars:
+                other = self.module(star, module)
+                if other is not None and other is not module:
+                    found = self.member(other, name, depth + 1)
+                    if found is not None:
+                        return found
+                elif other is None and star.split(".")[0] in _LIBRARIES:
+                    return f"{star}.{name}"
+        if module.package:
+            return self.module(f"{module.name}.{name}", module)
+        return None
+
+    def dotted(self, path: str, importer: Module, depth: int = 0) -> object | None:
+        """What a dotted path means when ``importer`` imports it; text where it leads out of the project."""
+        whole = self.module(path, importer)
+        if whole is not None:
+            return whole
+        head, _, last = path.rpartition(".")
+        if head and depth < 8:
+            holder = self.module(head, importer)
+            if holder is not None:
+                return self.member(holder, last, depth + 1)
+            if "." in head:
+                outer = self.dotted(head, importer, depth + 1)
+                if isinstance(outer, Class):
+                    return outer.methods.get(last)
+                if isinstance(outer, Module):
+                    return self.member(outer, last, depth + 1)
+        return path
+
+    # -- classes
+
+    def resolve(self, node: ast.expr, where: Definition) -> object | None:
+        """What an expression of names and dots means, if it is one."""
+        if isinstance(node, ast.Name):
+            return self.local(node.id, where)
+        if isinstance(node, ast.Attribute):
+            return self.attribute(self.resolve(node.value, where), node.attr)
+        if isinstance(node, ast.Subscript):  # Generic[T]
+            return self.resolve(node.value, where)
+        return None
+
+    def attribute(self, owner: object | None, attr: str) -> object | None:
+        if isinstance(owner, str):
+            return f"{owner}.{attr}"
+        if isinstance(owner, Module):
+            return self.member(owner, attr)
+        if isinstance(owner, Class):
+            return self.method(owner, attr)
+        return None
+
+    def mro(self, cls: Class) -> list[Class | str]:
+        """The class and what it derives from, nearest first: classes of the project, dotted names of libraries."""
+        found = self._mro.get(cls)
+        if found is None:
+            found = self._mro[cls] = [cls]
+            for base in cls.node.bases:
+                meaning = self.resolve(base, cls.outer or cls.module.top)
+                if isinstance(meaning, ast.expr):
+                    meaning = self.resolve(meaning, cls.module.top)
+                if isinstance(meaning, Class) and meaning is not cls:
+                    found.extend(c for c in self.mro(meaning) if c not in found)
+                elif isinstance(meaning, str) and meaning not in found:
+                    found.append(meaning)
+        return found
+
+    def family(self, cls: Class) -> Class:
+        """The topmost class of the project that ``cls`` derives from: attributes of one name are shared below it."""
+        return [c for c in self.mro(cls) if isinstance(c, Class)][-1]
+
+    def method(self, cls: Class, name: str) -> Definition | None:
+        for c in self.mro(cls):
+            if isinstance(c, Class) and name in c.methods:
+                return c.methods[name]
+        return None
+
+    def library_bases(self, cls: Class) -> Iterator[str]:
+        return (c for c in self.mro(cls) if isinstance(c, str))
+
+    def derived(self, cls: Class) -> list[Class]:
+        """Classes of the project that derive from ``cls``, in files read so far."""
+        for module in list(self.modules.values()):
+            if module not in self._classes_linked:
+                self._classes_linked.add(module)
+                for other in self.classes(module):
+                    for base in self.mro(other)[1:]:
+                        if isinstance(base, Class):
+                            self.subclasses[base].append(other)
+        return self.subclasses[cls]
+
+    @staticmethod
+    def classes(module: Module) -> Iterator[Class]:
+        yield from module.classes.values()
+        for d in module.definitions:
+            yield from d.classes.values()
+
+
+_LIBRARIES = {"torch", "numpy", "lightning", "pytorch_lightning", "fastai", "transformers", "accelerate", "keras"}

@@ -1,0 +1,806 @@
+"""The files of one run, read on demand: summaries upward from callees, contexts downward from callers.
+
+Nothing is computed before somebody asks: a function is read when a rule has a reason to look at it, when a function
+that is read calls it, or when it may call one whose context is in question.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from memlint.extract import Class, Definition, Module, own_nodes
+from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
+from memlint.flow import CONTAINERS, EMPTY, GRAPHLESS, Flow, Mode, Symbol, join
+from memlint.library import Library, Row, shipped
+from memlint.names import Loader, Names
+from memlint.roles import Use, uses
+from memlint.source import Source
+from memlint.target import Target
+
+DEPTH = 6  # calls followed below the function that is asked about
+GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
+PROPERTIES = frozenset({"property", "cached_property"})
+HARMLESS = frozenset(
+    """property staticmethod classmethod abstractmethod overload wraps lru_cache cache cached_property dataclass override
+    contextmanager final""".split()
+)
+FRAMEWORK_FREE = ("torch.nn.", "object", "abc.", "typing.", "enum.", "torch.utils.data.", "collections.", "torch.optim.")
+
+
+class Project:
+    """What is known of the files of one run.
+
+    ``target_of`` gives the torch that a file is meant for; ``loader`` finds files outside ``sources`` when one of them
+    is imported; ``neighbours`` are the paths of other files that may call into these.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        target_of: Callable[[str], Target] | None = None,
+        library: Library | None = None,
+        loader: Loader | None = None,
+        neighbours: Sequence[str] = (),
+    ) -> None:
+        self.library = library or shipped()
+        self.names = Names(sources, loader)
+        self.target_of = target_of or (lambda path: Target())
+        self._neighbours = list(neighbours)
+        self._flows: dict[Any, Flow | None] = {}
+        self._running: set[Any] = set()
+        self._classes: dict[str, Class | None] = {}
+        self._kinds: dict[Class, str] = {}
+        self._attribute_objs: dict[tuple[Class, str], Obj] = {}
+        self._attributes: dict[tuple[Class, str], Value | None] = {}
+        self._writers: dict[Class, dict[str, list[Definition]]] = {}
+        self._class_uses: dict[Class, dict[str, Use]] = {}
+        self._uses: dict[Definition, dict[str, Use]] = {}
+        self._globals: dict[tuple[Module, str], Obj] = {}
+        self._defaults: dict[tuple[Definition, str], Obj] = {}
+        self._lambdas: dict[ast.Lambda, Definition] = {}
+        self._parts: dict[tuple[Obj, str], Obj] = {}
+        self._entry: dict[Definition, Grad] = {}
+        self._callers: dict[Definition, list[tuple[Flow, Event]]] = {}
+        self._mentions: dict[str, list[Definition]] = {}
+        self._learns: dict[Class, bool] = {}
+        self._settled: set[Any] = set()
+        self._handing: set[Definition] = set()
+        self.closures: dict[Definition, dict[str, Value]] = {}
+        self.hooks: dict[Definition, list[tuple[Flow, Value, str]]] = defaultdict(list)
+        self.handed_on: dict[Definition, list[tuple[Row, Grad]]] = defaultdict(list)
+        self.addressed: set[Definition] = set()
+
+    # ------------------------------------------------------------------ functions and their flows
+
+    def functions(self, source: Source) -> Iterator[Any]:
+        """Every function of a file, its top level last, as rules see them."""
+        from memlint.function import Function
+
+        module = self.names.modules.get(source.path)
+        if module is not None:
+            for definition in module.definitions:
+                yield Function(self, definition)
+
+    def flow(self, definition: Definition) -> Flow | None:
+        """The function read with nothing known of its arguments but what their use says. None while it is being read."""
+        outer = definition.outer
+        if outer is not None and definition not in self.closures:
+            self.flow(outer)
+        return self._read(definition, self._symbolic(definition, {}), (), 0)
+
+    def summary(self, target: Definition, bound: dict[str, Value], depth: int) -> Flow | None:
+        """The function read with what these arguments are: their kinds, types and constants, but not their graphs."""
+        if depth > DEPTH:
+            return None
+        arguments = self._symbolic(target, bound)
+        key = tuple(
+            (v.kind, v.type, v.const if isinstance(v.const, (bool, int, str, type(None), Symbol)) else UNSET,
+             v.target if isinstance(v.target, (Definition, Class)) else None,
+             bool(v.objs and v.objs[0].frozen))
+            for v in arguments.values()
+        )  # fmt: skip
+        plain = self._symbolic(target, {})
+        if all(self._same(arguments[n], plain[n]) for n in arguments):
+            key = ()
+        return self._read(target, arguments, key, depth)
+
+    @staticmethod
+    def _same(a: Value, b: Value) -> bool:
+        return a.kind == b.kind and a.type == b.type and a.const is b.const and a.target is b.target and not (
+            a.objs and a.objs[0].frozen
+        )
+
+    def _read(self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int) -> Flow | None:
+        place = (definition, key)
+        if place in self._flows:
+            return self._flows[place]
+        if place in self._running or sum(1 for d, _ in self._running if d is definition) > 1:
+            return None
+        self._running.add(place)
+        try:
+            flow = Flow(self, definition, arguments, depth)
+        finally:
+            self._running.discard(place)
+        self._flows[place] = flow
+        return flow
+
+    def _symbolic(self, definition: Definition, bound: dict[str, Value]) -> dict[str, Value]:
+        """The parameters as the function itself sees them: nodes and objects that carry their index."""
+        found: dict[str, Value] = {}
+        node = definition.node
+        for i, name in enumerate(definition.parameters):
+            given = bound.get(name)
+            if i == 0 and definition.bound and definition.cls is not None:
+                cls = definition.cls
+                if given is not None:
+                    cls = self.class_named(given.type) or cls
+                if self.is_classmethod(definition):
+                    found[name] = Value("class", type=cls.full_name, target=cls)
+                    continue
+                kind = self.class_kind(cls)
+                obj = Obj(kind, node, name=name, parameter=0, type=cls.full_name, home=definition)
+                if given is not None and given.objs:
+                    obj.frozen = given.objs[0].frozen
+                found[name] = Value(kind, type=cls.full_name, objs=(obj,), path=name)
+                continue
+            kind, type_, const, target = "unknown", "", UNSET, None
+            if given is not None:
+                kind, type_, const = given.kind, given.type, given.const
+                target = given.target if isinstance(given.target, (Definition, Class)) else None
+                if isinstance(const, Mode):
+                    const = UNSET
+            if kind == "unknown":
+                kind, type_ = self._annotated(definition, name)
+            if kind == "unknown":
+                kind = self.uses(definition)[name].role if name in self.uses(definition) else ""
+                if not kind and given is None and name in self.uses(definition) and self.uses(definition)[name].called:
+                    kind, type_ = self._handed(definition, name)
+                kind = kind or "unknown"
+            if kind in ("gradient", "method", "constant", "namespace", "library", "slice", "range"):
+                kind = "unknown"
+            mark = Node(Origin.PARAMETER, node, name, Grad.ON, (), index=i, path=definition.module.source.path,
+                        owner=definition)  # fmt: skip
+            obj = Obj(kind, node, name=name, parameter=i, type=type_, home=definition)
+            if given is not None and given.objs:
+                obj.frozen, obj.bounded = given.objs[0].frozen, given.objs[0].bounded
+                obj.evaluates, obj.trains = given.objs[0].evaluates, given.objs[0].trains
+            default = definition.defaults.get(name)
+            if given is None and isinstance(default, (ast.List, ast.Dict, ast.Set)):
+                obj = self._defaults.setdefault((definition, name), obj)
+                obj.kind = kind = {ast.List: "list", ast.Dict: "dict"}.get(type(default), "set")
+                obj.owner = definition
+            deps = EMPTY if kind in GRAPHLESS else frozenset({mark})
+            value = Value(kind, deps, type_, (obj,), path=name, const=const, target=target)
+            if given is not None and kind not in CONTAINERS:
+                value.device, value.scalar, value.leaf = given.device, given.scalar, given.leaf
+            if given is not None and given.items is not None and not deps:
+                value.items = given.items
+            found[name] = value
+        return found
+
+    def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
+        """Kind and type of what all callers hand over for a parameter that the function calls."""
+        if definition in self._handing:
+            return "", ""
+        self._handing.add(definition)
+        try:
+            found = {
+                (v.kind, v.type)
+                for flow, event in self.callers(definition)
+                if (v := self.argument(definition, name, flow, event)) is not None
+            }
+        finally:
+            self._handing.discard(definition)
+        kinds = {kind for kind, _ in found}
+        if kinds != {"module"}:
+            return "", ""
+        return "module", next(iter(found))[1] if len(found) == 1 else ""
+
+    def argument(self, definition: Definition, name: str, flow: Flow, event: Event) -> Value | None:
+        """What one call of a function hands over for a parameter."""
+        args = list(event.args)
+        if definition.bound and event.receiver.receiver is not None:
+            args.insert(0, event.receiver.receiver)
+        elif definition.bound and event.verb in ("build", "forward"):
+            args.insert(0, event.value if event.verb == "build" else event.receiver)
+        return self.bind(definition, args, event.keywords, flow).get(name)
+
+    def _annotated(self, definition: Definition, name: str) -> tuple[str, str]:
+        node = definition.annotations.get(name)
+        return self.annotation(node, definition) if node is not None else ("unknown", "")
+
+    def annotation(self, node: ast.expr, where: Definition) -> tuple[str, str]:
+        """Kind and type that an annotation states."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except SyntaxError:
+                return "unknown", ""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            left, right = self.annotation(node.left, where), self.annotation(node.right, where)
+            if "none" in (left[0], right[0]):
+                return right if left[0] == "none" else left
+            return left if left == right else ("unknown", "")
+        if isinstance(node, ast.Constant) and node.value is None:
+            return "none", ""
+        if isinstance(node, ast.Subscript):
+            base = self.names.resolve(node.value, where)
+            last = base.rpartition(".")[2] if isinstance(base, str) else getattr(node.value, "id", "")
+            if last == "Optional":
+                return self.annotation(node.slice, where)
+            if last in ("List", "list", "Dict", "dict", "Set", "set", "Tuple", "tuple", "Deque"):
+                return {"Deque": "deque"}.get(last, last.lower()), ""
+            node = node.value
+        meaning = self.names.resolve(node, where)
+        if isinstance(meaning, Class):
+            return self.class_kind(meaning), meaning.full_name
+        if isinstance(meaning, str):
+            row = self.library.lookup(meaning)
+            if row is not None and row.kind:
+                return row.kind, "" if row.kind in ("tensor", "module") else self.library.canonical(meaning)
+            return "unknown", ""
+        simple = {"int": "number", "float": "number", "str": "string", "bool": "bool", "list": "list", "dict": "dict",
+                  "tuple": "tuple", "set": "set", "None": "none"}  # fmt: skip
+        return (simple.get(node.id, "unknown") if isinstance(node, ast.Name) else "unknown"), ""
+
+    def bind(
+        self, target: Definition, args: Sequence[Value], keywords: dict[str, Value], caller: Flow
+    ) -> dict[str, Value]:
+        """Parameters by name with the arguments of a call; defaults that are constants where nothing is given."""
+        bound: dict[str, Value] = {}
+        positional = list(target.positional)
+        node = target.node
+        for name, value in zip(positional, args, strict=False):
+            bound[name] = value
+        vararg = getattr(getattr(node, "args", None), "vararg", None)
+        if vararg is not None and len(args) > len(positional):
+            bound[vararg.arg] = Value("tuple", items=tuple(args[len(positional) :]))
+        rest: dict[str, Value] = {}
+        for name, value in keywords.items():
+            if name in target.parameters:
+                bound[name] = value
+            elif name not in ("*", "**"):
+                rest[name] = value
+        kwarg = getattr(getattr(node, "args", None), "kwarg", None)
+        if kwarg is not None:
+            obj = Obj("dict", node, name=kwarg.arg, items=dict(rest))
+            for value in rest.values():
+                obj.elem = value if obj.elem is None else join(obj.elem, value)
+            bound[kwarg.arg] = Value("dict", objs=(obj,))
+        if "**" not in keywords and "*" not in keywords:
+            for name, default in target.defaults.items():
+                if name not in bound:
+                    if isinstance(default, ast.Constant):
+                        bound[name] = caller.do_constant(default)
+                    elif isinstance(default, ast.Attribute):
+                        bound[name] = UNKNOWN
+        return bound
+
+    def lambda_definition(self, node: ast.Lambda, outer: Definition) -> Definition:
+        found = self._lambdas.get(node)
+        if found is None:
+            prefix = f"{outer.qualname}.<locals>." if outer.qualname else ""
+            found = self._lambdas[node] = Definition("<lambda>", f"{prefix}<lambda>", node, outer.module, None, outer)
+        return found
+
+    def captured(self, definition: Definition, name: str) -> Value | None:
+        """The value that a closure sees for a name of the function around it."""
+        outer = definition.outer
+        while outer is not None:
+            env = self.closures.get(definition)
+            if env is not None and name in env:
+                return env[name]
+            if name in outer.parameters:
+                flow = self._flows.get((outer, ()))
+                return flow.arguments.get(name) if flow is not None else self._symbolic(outer, {}).get(name)
+            definition, outer = outer, outer.outer
+        return None
+
+    # ------------------------------------------------------------------ classes
+
+    def class_named(self, full_name: str) -> Class | None:
+        """The project's class of that full name."""
+        if not full_name:
+            return None
+        if full_name not in self._classes:
+            found = None
+            for module in self.names.modules.values():
+                if full_name.startswith(module.name + "."):
+                    rest = full_name[len(module.name) + 1 :]
+                    found = module.classes.get(rest)
+                    if found is None and "." in rest:
+                        for d in module.definitions:
+                            for c in d.classes.values():
+                                if c.full_name == full_name:
+                                    found = c
+                    if found is not None:
+                        break
+            self._classes[full_name] = found
+        return self._classes[full_name]
+
+    def class_kind(self, cls: Class) -> str:
+        """The kind of a project class's instances, from the library classes that it derives from."""
+        kind = self._kinds.get(cls)
+        if kind is None:
+            self._kinds[cls] = kind = "instance"
+            for base in self.names.library_bases(cls):
+                row = self.library.lookup(base)
+                if row is not None and row.kind:
+                    kind = row.kind
+                    break
+            self._kinds[cls] = kind
+        return kind
+
+    def is_module(self, cls: Class) -> bool:
+        return self.class_kind(cls) in ("module", "engine")
+
+    @staticmethod
+    def is_property(definition: Definition) -> bool:
+        return any(_last(d) in PROPERTIES for d in definition.decorators)
+
+    @staticmethod
+    def is_classmethod(definition: Definition) -> bool:
+        return any(_last(d) == "classmethod" for d in definition.decorators)
+
+    def setter(self, cls: Class, attr: str) -> Definition | None:
+        """The ``@attr.setter`` of a class."""
+        for c in self.names.mro(cls):
+            if isinstance(c, Class) and attr in c.methods:
+                for d in c.module.definitions:
+                    if d.cls is c and d.name == attr and any(_last(x) == "setter" for x in d.decorators):
+                        return d
+                return None
+        return None
+
+    def learns(self, cls: Class) -> bool:
+        """Whether a module class has weights of its own or below: one without builds no graph from plain input."""
+        known = self._learns.get(cls)
+        if known is not None:
+            return known
+        self._learns[cls] = True
+        result = False
+        for c in self.names.mro(cls):
+            if isinstance(c, str):
+                row = self.library.lookup(c)
+                if row is None or (row.parameters and c != "torch.nn.Module"):
+                    result = True
+                continue
+            for definition in c.methods.values():
+                if "self." not in definition.text:
+                    continue
+                if re.search(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential", definition.text):
+                    result = True
+                    break
+                for value in self._assigned(definition):
+                    if isinstance(value, ast.Call):
+                        meaning = self.names.resolve(value.func, definition)
+                        if isinstance(meaning, Class):
+                            result = result or (self.is_module(meaning) and self.learns(meaning))
+                        elif isinstance(meaning, str):
+                            row = self.library.lookup(meaning)
+                            result = result or row is None or (row.kind == "module" and row.parameters)
+                        else:
+                            result = True
+                    elif isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) and definition.name == "__init__":
+                        result = True
+        self._learns[cls] = result
+        return result
+
+    @staticmethod
+    def _assigned(definition: Definition) -> Iterator[ast.expr]:
+        for node in own_nodes(definition.node):
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) for t in node.targets):
+                yield node.value
+
+    # ------------------------------------------------------------------ attributes, globals
+
+    def place_node(self, obj: Obj) -> Node:
+        if obj.node is None:
+            obj.node = Node(Origin.PLACE, obj.site or ast.Pass(), obj.name, place=obj)
+        return obj.node
+
+    def attribute_obj(self, cls: Class, attr: str, _owner: Value | None = None) -> Obj:
+        family = self.names.family(cls)
+        found = self._attribute_objs.get((family, attr))
+        if found is None:
+            found = self._attribute_objs[family, attr] = Obj("unknown", name=f"self.{attr}", owner=family)
+        return found
+
+    def part(self, parent: Obj, name: str) -> Obj:
+        """The object that an attribute of an object of unknown class is."""
+        found = self._parts.get((parent, name))
+        if found is None:
+            found = Obj("unknown", parent.site, parent.loops, name=f"{parent.name}.{name}", owner=parent.owner,
+                        home=parent.home, parent=parent)  # fmt: skip
+            found.frozen = parent.frozen
+            self._parts[parent, name] = found
+        return found
+
+    def writers(self, cls: Class, attr: str) -> list[Definition]:
+        """The methods of a class and its bases that assign ``self.attr``, constructors first."""
+        found: list[Definition] = []
+        for c in self.names.mro(cls):
+            if isinstance(c, Class):
+                table = self._writers.get(c)
+                if table is None:
+                    table = self._writers[c] = defaultdict(list)
+                    for definition in c.methods.values():
+                        if not definition.bound:
+                            continue
+                        me = definition.positional[0]
+                        for node in own_nodes(definition.node):
+                            targets = (
+                                node.targets if isinstance(node, ast.Assign)
+                                else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+                            )  # fmt: skip
+                            for target in targets:
+                                for t in target.elts if isinstance(target, ast.Tuple) else [target]:
+                                    if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == me:
+                                        if definition not in table[t.attr]:
+                                            table[t.attr].append(definition)
+                found.extend(d for d in table.get(attr, ()) if d not in found)
+        return sorted(found, key=lambda d: d.name != "__init__")
+
+    def attribute(self, cls: Class, attr: str, owner: Value, name: str) -> Value | None:
+        """What ``self.attr`` holds: the join of all that the class's methods assign to it."""
+        family = self.names.family(cls)
+        key = (cls, attr)
+        obj = self.attribute_obj(cls, attr)
+        if key not in self._attributes:
+            self._attributes[key] = Value("unknown", frozenset({self.place_node(obj)}), objs=(obj,))
+            self._attributes[key] = self._attribute(cls, attr, obj)
+        value = self._attributes[key]
+        if value is None:
+            return None
+        objs = value.objs
+        if owner.obj is not None and not owner.obj.shared and value.kind not in CONTAINERS and owner.obj.parameter != 0:
+            pass
+        del family
+        return value.but(receiver=owner, path=name, objs=objs)
+
+    def _attribute(self, cls: Class, attr: str, obj: Obj) -> Value | None:
+        value: Value | None = None
+        known = False
+        for c in self.names.mro(cls):
+            if isinstance(c, Class) and attr in c.variables:
+                known = True
+                inner = c.variables[attr]
+                kind = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}.get(type(inner), "unknown")
+                if isinstance(inner, ast.Constant):
+                    kind = {bool: "bool", int: "number", float: "number", str: "string"}.get(type(inner.value), "none")
+                value = Value(kind)
+                break
+        for definition in self.writers(cls, attr)[:6]:
+            known = True
+            flow = self.flow(definition)
+            if flow is None:
+                continue
+            for event in flow.events:
+                if event.verb == "set" and event.target is obj and event.inner is None:
+                    value = event.value if value is None else join(value, event.value)
+        role = self.class_uses(cls).get(attr)
+        if value is None or value.kind in ("unknown", "none"):
+            kind = role.role if role is not None else ""
+            if value is None and not known and not kind:
+                return Value("unknown", frozenset({self.place_node(obj)}), objs=(obj,))
+            value = (value or UNKNOWN).but(kind=kind or (value.kind if value is not None else "unknown"))
+            if value.kind == "none":
+                value = value.but(kind="unknown", const=UNSET)
+        if value.obj is not None and value.obj is not obj:
+            obj.bounded = obj.bounded or all(o.bounded for o in value.objs)
+            obj.frozen = obj.frozen or any(o.frozen for o in value.objs)
+            obj.items = obj.items or {k: self._placed(v, obj) for k, v in value.obj.items.items()}
+            obj.model = obj.model or value.obj.model
+            if value.obj.elem is not None and obj.elem is None:
+                obj.elem = self._placed(value.obj.elem, obj)
+        obj.kind, obj.type = value.kind, value.type
+        deps = EMPTY if value.kind in GRAPHLESS or value.kind in ("module", "instance") else frozenset({self.place_node(obj)})
+        constant = value.const if isinstance(value.const, (str, bool, int)) and len(self.writers(cls, attr)) == 1 and value.kind == "string" else UNSET
+        target = value.target if isinstance(value.target, (Definition, Class)) else None
+        return Value(value.kind, deps, value.type, (obj,), const=constant, leaf=value.leaf, device=value.device,
+                     scalar=value.scalar, target=target)  # fmt: skip
+
+    def _placed(self, value: Value, obj: Obj) -> Value:
+        """A value that sits in a shared object, as those see it who read it there."""
+        for inner in value.objs:
+            inner.owner = inner.owner or obj.owner
+            inner.name = inner.name or obj.name
+        return value.but(deps=frozenset({self.place_node(obj)}), path="") if value.deps else value
+
+    def class_uses(self, cls: Class) -> dict[str, Use]:
+        """How the methods of a class and its relatives use each attribute of ``self``."""
+        family = self.names.family(cls)
+        found = self._class_uses.get(family)
+        if found is None:
+            found = self._class_uses[family] = {}
+            for c in (family, *self.names.derived(family)):
+                for definition in c.methods.values():
+                    if not definition.bound:
+                        continue
+                    prefix = definition.positional[0] + "."
+                    for name, use in self.uses(definition).items():
+                        if name.startswith(prefix) and name.count(".") == 1:
+                            found.setdefault(name[len(prefix) :], Use()).merge(use)
+        return found
+
+    def uses(self, definition: Definition) -> dict[str, Use]:
+        found = self._uses.get(definition)
+        if found is None:
+            found = self._uses[definition] = uses(definition.node)
+        return found
+
+    def role_of(self, value: Value, flow: Flow) -> str:
+        """The role of something unknown, by how this function uses the name that it has there."""
+        use = self.uses(flow.definition).get(value.path) if value.path else None
+        return use.role if use is not None else ""
+
+    def global_obj(self, module: Module, name: str) -> Obj:
+        found = self._globals.get((module, name))
+        if found is None:
+            found = self._globals[module, name] = Obj("unknown", name=name, owner=module)
+        return found
+
+    def global_value(self, module: Module, name: str, value: Value) -> Value:
+        """A container bound at the top level of a file: all functions of the file share it."""
+        for obj in value.objs:
+            self._share(obj, module, name)
+        return value
+
+    def _share(self, obj: Obj, module: Module, name: str) -> None:
+        if obj.owner is None:
+            obj.owner, obj.name = module, obj.name or name
+            for inner in (*obj.items.values(), *([obj.elem] if obj.elem is not None else [])):
+                for o in inner.objs:
+                    if o.kind in CONTAINERS:
+                        self._share(o, module, name)
+
+    def global_read(
+        self, names: Names, module: Module, definition: Definition, name: str, expr: ast.expr
+    ) -> Value:
+        """A name bound at the top level of a file, as functions see it."""
+        home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
+        if definition is home.top:
+            return UNKNOWN
+        if isinstance(expr, ast.Constant):
+            kinds = {bool: "bool", int: "number", float: "number", str: "string"}
+            many = len(re.findall(rf"^\s*(?:global\s+.*\b{re.escape(name)}\b|{re.escape(name)}\s*[+\-*/]?=[^=])",
+                                  home.source.text, re.M)) > 1  # fmt: skip
+            if expr.value is None and many:
+                return Value("unknown", frozenset({self.place_node(self.global_obj(home, name))}))
+            return Value(kinds.get(type(expr.value), "none"), const=UNSET if many else expr.value)
+        flow = self._flows.get((home.top, ())) or self.flow(home.top)
+        if flow is None:
+            return UNKNOWN
+        value = flow.env.get(name)
+        if value is None:
+            return UNKNOWN
+        deps = EMPTY
+        if value.kind in CONTAINERS and value.obj is not None:
+            deps = frozenset({self.place_node(value.obj)})
+        elif value.kind in ("tensor", "unknown"):
+            deps = frozenset({self.place_node(self.global_obj(home, name))})
+        return value.but(deps=deps, path=name)
+
+    # ------------------------------------------------------------------ gradient mode
+
+    def decorated_grad(self, definition: Definition) -> Grad:
+        """The gradient mode that decorators, or the framework that calls the method, give a function."""
+        for decorator in definition.decorators:
+            mode = self._decorator(decorator, definition)
+            if mode is not None:
+                return mode
+        cls = definition.cls
+        if cls is not None:
+            for base in self.names.library_bases(cls):
+                words = self.library.hook(base, definition.name)
+                if "no_grad" in words:
+                    return Grad.OFF
+                if "grad" in words or "differentiated" in words:
+                    return Grad.ON
+        return Grad.ENTRY
+
+    def _decorator(self, node: ast.expr, definition: Definition) -> Grad | None:
+        call = node if isinstance(node, ast.Call) else None
+        func = call.func if call is not None else node
+        where = definition.outer or definition.module.top
+        meaning = self.names.resolve(func, where)
+        if isinstance(meaning, str):
+            row = self.library.lookup(meaning)
+            if row is not None:
+                if row.effects & {"no_grad", "inference_mode"}:
+                    flag = call.args[0] if call is not None and call.args else None
+                    if isinstance(flag, ast.Constant) and flag.value is False:
+                        return Grad.ON
+                    return Grad.OFF
+                if "enable_grad" in row.effects:
+                    return Grad.ON
+                if "set_grad_enabled" in row.effects and call is not None and call.args:
+                    flag = call.args[0]
+                    return (Grad.ON if flag.value else Grad.OFF) if isinstance(flag, ast.Constant) else Grad.UNKNOWN
+                return None
+        if isinstance(meaning, Definition):
+            found = GUARDS.findall(meaning.text)
+            if "enable_grad" in found:
+                return Grad.UNKNOWN
+            return Grad.OFF if found else None
+        if isinstance(meaning, Class):
+            return Grad.OFF if GUARDS.search("".join(d.text for d in meaning.methods.values())) else None
+        if isinstance(meaning, ast.expr):  # dec = torch.no_grad()
+            return Grad.OFF if GUARDS.search(ast.unparse(meaning)) else None
+        last = _last(func)
+        if re.search(r"no_?grad|inference|eval_mode", last):
+            return Grad.OFF
+        return None
+
+    def entry_grad(self, definition: Definition) -> Grad:
+        """The gradient mode in which a function runs: its own, else that of all its callers together."""
+        own = self.decorated_grad(definition)
+        if own is not Grad.ENTRY:
+            return own
+        known = self._entry.get(definition)
+        if known is None:
+            self._entry[definition] = Grad.UNKNOWN  # a cycle of callers adds nothing
+            known = self._entry[definition] = self._entry_grad(definition)
+        return known
+
+    def _entry_grad(self, definition: Definition) -> Grad:
+        modes: set[Grad] = set()
+        for flow, event in self.callers(definition):
+            if flow.definition is definition:
+                continue
+            modes.add(self.grad_at(flow, event.grad))
+        for _, grad in self.handed_on.get(definition, ()):
+            modes.add(grad if grad is not Grad.ENTRY else Grad.UNKNOWN)
+        if not modes:
+            return self._root_grad(definition)
+        if Grad.ON in modes:
+            return Grad.ON
+        return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
+
+    def _root_grad(self, definition: Definition) -> Grad:
+        if definition in self.addressed or definition in self.hooks:
+            return Grad.UNKNOWN
+        if definition.name == "<lambda>" or (definition.outer is not None and not definition.decorators):
+            return Grad.UNKNOWN
+        if definition.cls is not None:
+            for base in self.names.library_bases(definition.cls):
+                if self.library.lookup(base) is None and not base.startswith(FRAMEWORK_FREE):
+                    return Grad.UNKNOWN  # a framework that nobody here knows may call it in any mode
+        return Grad.ON
+
+    def grad_at(self, flow: Flow, grad: Grad) -> Grad:
+        return self.entry_grad(flow.definition) if grad is Grad.ENTRY else grad
+
+    # ------------------------------------------------------------------ callers
+
+    def mentioning(self, name: str) -> list[Definition]:
+        """The functions whose text holds a name."""
+        found = self._mentions.get(name)
+        if found is None:
+            found = []
+            word = re.compile(rf"\b{re.escape(name)}\b")
+            for module in list(self.names.modules.values()):
+                if name in module.source.text and word.search(module.source.text):
+                    lines = [module.source.text.count("\n", 0, m.start()) + 1 for m in word.finditer(module.source.text)]
+                    for definition in module.definitions:
+                        node = definition.node
+                        if isinstance(node, ast.Module):
+                            if any(self._at_top(module, line) for line in lines):
+                                found.append(definition)
+                        elif any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines):
+                            found.append(definition)
+            self._mentions[name] = found
+        return found
+
+    @staticmethod
+    def _at_top(module: Module, line: int) -> bool:
+        return not any(
+            not isinstance(d.node, ast.Module) and d.node.lineno <= line <= (d.node.end_lineno or 0)
+            for d in module.definitions
+        )
+
+    def callers(self, definition: Definition) -> list[tuple[Flow, Event]]:
+        """Every call of a function in the project, with the flow that makes it."""
+        found = self._callers.get(definition)
+        if found is None:
+            self._callers[definition] = found = []
+            if isinstance(definition.node, ast.Module):
+                return found
+            overridden = {definition}
+            cls = definition.cls
+            if cls is not None:
+                for c in self.names.mro(cls):
+                    if isinstance(c, Class) and definition.name in c.methods:
+                        overridden.add(c.methods[definition.name])
+            name = definition.name
+            if name in ("__init__", "forward", "__call__") and cls is not None:
+                candidates = [d for c in (cls, *self.names.derived(cls)) for d in self.mentioning(c.name)]
+                candidates += self.mentioning(name) if name == "forward" else []
+            else:
+                candidates = self.mentioning(name)
+            self._more_callers(definition)
+            for candidate in dict.fromkeys(candidates):
+                flow = self.flow(candidate)
+                if flow is None:
+                    continue
+                for event in flow.events:
+                    if event.inner is not None:
+                        continue
+                    if event.verb == "call" and isinstance(event.callee, Definition) and event.callee in overridden:
+                        found.append((flow, event))
+                    elif event.verb == "forward" and cls is not None and name in ("forward", "__call__"):
+                        other = self.class_named(event.receiver.type)
+                        if other is not None and self.names.method(other, name) in overridden:
+                            found.append((flow, event))
+                    elif event.verb == "build" and name == "__init__" and event.callee is cls:
+                        found.append((flow, event))
+        return found
+
+    def _more_callers(self, definition: Definition) -> None:
+        """Files of the same project that were not asked about may call, too: read those that hold the name."""
+        return None
+
+    def settle(self, obj: Obj) -> None:
+        """Read every function that may touch an attribute or global, so that what they do to it is known."""
+        if obj in self._settled or not obj.shared:
+            return
+        self._settled.add(obj)
+        for definition in self.mentioning(obj.name.removeprefix("self.")):
+            self.flow(definition)
+
+    # ------------------------------------------------------------------ hand-overs
+
+    def hooked(self, definition: Definition, receiver: Value, how: str, flow: Flow) -> None:
+        self.hooks[definition].append((flow, receiver, how))
+
+    def called_by(self, definition: Definition, row: Row, _flow: Flow, grad: Grad) -> None:
+        self.handed_on[definition].append((row, grad))
+
+    def taken(self, definition: Definition) -> None:
+        self.addressed.add(definition)
+
+    def forward_shape(self, cls: Class, args: list[Value], keywords: dict[str, Value], flow: Flow) -> Value | None:
+        """What a module's ``forward`` returns, by its own code."""
+        method = self.names.method(cls, "forward")
+        if method is None:
+            return None
+        bound = self.bind(method, args, keywords, flow)
+        summary = self.summary(method, bound, flow.depth + 1)
+        if summary is None or not summary.complete:
+            return None
+        return summary.returns if summary.returns is not NOTHING else None
+
+    def answer_frozen(self, value: Value) -> Answer:
+        """Whether the weights of a module are frozen."""
+        if any(o.frozen for o in value.objs):
+            return Answer.YES
+        for obj in value.objs:
+            if obj.shared and obj.owner is not None:
+                self.settle_freezes(obj)
+                if obj.frozen:
+                    return Answer.YES
+            if obj.parent is not None and obj.parent.frozen:
+                return Answer.YES
+        return Answer.NO
+
+    def settle_freezes(self, obj: Obj) -> None:
+        if ("freeze", obj) in self._settled:
+            return
+        self._settled.add(("freeze", obj))
+        for definition in self.mentioning(obj.name.removeprefix("self.")):
+            if "requires_grad" in definition.text or "freeze" in definition.text:
+                flow = self.flow(definition)
+                for event in flow.events if flow is not None else ():
+                    if event.verb == "freeze" and obj in event.receiver.objs:
+                        obj.frozen = True
+
+
+def _last(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

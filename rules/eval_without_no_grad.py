@@ -1,0 +1,30 @@
+"""A forward builds a graph that nobody differentiates."""
+
+import ast
+
+from memlint.facts import Event
+from memlint.function import Function
+from memlint.rule import Claim, Findings, Level, rule
+
+
+@rule(code="MEM101", claim=Claim.PEAK)
+def eval_without_no_grad(fn: Function) -> Findings:
+    regions: dict[ast.AST, list[Event]] = {}
+    for forward in fn.forwards:
+        if fn.needless(forward) and not fn.elsewhere(forward):
+            regions.setdefault(fn.region(forward), []).append(forward)
+    for region, forwards in regions.items():
+        first = min(forwards, key=lambda e: (getattr(e.site, "lineno", 0), getattr(e.site, "col_offset", 0)))
+        piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
+        call = fn.source_of(first.site)
+        kept = "and they pile up" if piled else "until the next one replaces it"
+        yield fn.finding(
+            first.site,
+            Level.ERROR if piled else Level.WARNING,
+            f"`{call}` runs with autograd on, and nothing differentiates the result: its graph is kept {kept}"
+            if not piled
+            else f"`{call}` runs with autograd on, nothing differentiates the results, and their graphs pile up",
+            fn.no_grad(region, first),
+            tuple(step for s in piled for step in fn.step(s, "the result is kept here"))
+            + fn.trail(first, "the forward is here"),
+        )

@@ -1,0 +1,30 @@
+"""A tensor with its graph is put where it outlives the iteration."""
+
+from memlint.facts import Answer
+from memlint.function import Function
+from memlint.rule import Claim, Findings, Level, rule
+
+
+@rule(code="MEM103", claim=Claim.GROWTH, triggers=("append", "add", "[", "put", "extend", "insert", "+="))
+def graph_tensor_append(fn: Function) -> Findings:
+    for store in fn.stores:
+        if store.inner is None:
+            if fn.makes(store.value) is not Answer.YES:
+                continue
+        elif not fn.handed_over(store):
+            continue
+        if not fn.outlives(store) or fn.needless_graph(store.value):
+            continue
+        spent = fn.spent(store.value)
+        if not spent and (store.node is None or fn.fate((store.node,)) is not Answer.NO):
+            continue
+        where = store.target.name if store.target is not None and store.target.name else "a container"
+        kept = "graph nodes" if spent else "graph and all that it saved for backward"
+        what = fn.source_of(store.expr or store.site) if store.inner is None else fn.source_of(store.site)
+        yield fn.finding(
+            store.site,
+            Level.WARNING if spent else Level.ERROR,
+            f"`{what}` goes into `{where}` with its {kept}, and stays there past the iteration",
+            fn.detach(store),
+            fn.trail(store, f"it is put into `{where}` here"),
+        )

@@ -1,0 +1,37 @@
+"""A running total keeps the graphs of all that was added to it."""
+
+from memlint import edits
+from memlint.facts import Answer, Event
+from memlint.function import Function
+from memlint.rule import Claim, Findings, Level, rule
+
+
+@rule(code="MEM102", claim=Claim.GROWTH, triggers=("+", "add_", "lerp_"))
+def loss_accumulation(fn: Function) -> Findings:
+    for total in fn.sums:
+        if total.inner is None:
+            if fn.makes(total.value) is not Answer.YES:
+                continue
+        elif not fn.handed_over(total):
+            continue
+        if not fn.running(total) or fn.needless_graph(total.value):
+            continue
+        spent = fn.spent(total.value)
+        if not spent and fn.total_fate(total) is not Answer.NO:
+            continue
+        yield _finding(fn, total, spent)
+
+
+def _finding(fn: Function, total: Event, spent: bool) -> object:
+    name = total.name
+    kept = "the graph nodes" if spent else "the graph, activations included,"
+    message = f"`{name}` keeps {kept} of every value added to it until it goes out of scope"
+    if total.inner is not None:
+        message = f"`{fn.source_of(total.site)}` hands a tensor with its graph to a running total, which keeps it"
+    return fn.finding(
+        total.site,
+        Level.WARNING if spent else Level.ERROR,
+        message,
+        fn.detach(total),
+        fn.trail(total, f"`{name}` is added to here"),
+    )

@@ -1,0 +1,38 @@
+"""An optimizer, scheduler or GradScaler is built again each iteration or epoch."""
+
+import ast
+
+from memlint import edits
+from memlint.facts import Event
+from memlint.function import Function
+from memlint.rule import Claim, Findings, Level, rule
+
+LOST = {
+    "optimizer": "its state is thrown away and allocated again",
+    "scheduler": "it never gets past its first step",
+    "scaler": "the loss scale that it found is forgotten",
+}
+
+
+@rule(code="MEM202", claim=Claim.CHURN, triggers=("optim", "Scaler", "LR(", "scheduler", "Adam", "SGD"))
+def optimizer_in_loop(fn: Function) -> Findings:
+    for build in fn.own("build", "call"):
+        kind = build.name if build.verb == "build" else build.value.kind
+        if kind not in LOST or build.guards or (build.verb == "call" and not fn.built_by_callee(build)):
+            continue
+        if build.loops:
+            loop = build.loops[-1]
+            if not (fn.steps_in(loop, build) and fn.same_each_time(build, loop)):
+                continue
+            fix = edits.hoist(fn.source, build.stmt, loop).safe().titled("build it once, before the loop")
+            when = "in every iteration"
+        elif kind == "scaler" and fn.differentiates and fn.called_in_loop:
+            fix, when = None, f"at every call of `{fn.definition.name}`"
+        else:
+            continue
+        yield fn.finding(
+            build.site,
+            Level.WARNING,
+            f"`{fn.source_of(build.site)}` builds the {kind} anew {when}: {LOST[kind]}",
+            fix,
+        )

@@ -1,0 +1,50 @@
+"""Gradients are filled with zeros where they could be freed."""
+
+import ast
+
+from memlint import edits
+from memlint.function import Function
+from memlint.rule import Claim, Findings, Fix, Level, rule
+
+
+@rule(code="MEM201", claim=Claim.PEAK, triggers=("zero_grad", "zero_"))
+def zero_grad_zeroes(fn: Function) -> Findings:
+    for clear in fn.own("zero_grad"):
+        call = clear.site
+        if not isinstance(call, ast.Call) or clear.receiver.kind not in ("optimizer", "module", "engine"):
+            continue
+        given = clear.value.const is False
+        if not given and (call.args or call.keywords or not fn.target.before("2.0") or not fn.repeated(clear)):
+            continue
+        if given and call.keywords and fn.target.at_least("2.0"):
+            fix = edits.drop_keyword(fn.source, call, "set_to_none")
+        elif given and call.args:
+            fix = edits.replace(fn.source, call.args[0], "True")
+        else:
+            fix = edits.set_keyword(fn.source, call, "set_to_none", "True")
+        why = "is told to fill" if given else "of this torch fills"
+        yield fn.finding(
+            call,
+            Level.WARNING,
+            f"`{fn.source_of(call)}` {why} the gradients with zeros: they stay allocated through the next forward",
+            _safety(fn, fix if given or fn.target.at_least("1.7") else fix.hint("set_to_none is not there before torch 1.7")),
+        )
+    for call in fn.gradient_zeroings:
+        gradient = fn.source_of(call.func.value)  # type: ignore[attr-defined]
+        stmt = fn.statements[call]
+        fix = edits.insert_after(fn.source, stmt, f"{gradient} = None") + edits.delete(fn.source, stmt)
+        fix = fix.titled(f"write `{gradient} = None`")
+        yield fn.finding(
+            call,
+            Level.WARNING,
+            f"`{fn.source_of(call)}` fills a gradient with zeros: it stays allocated through the next forward",
+            _safety(fn, fix),
+        )
+
+
+def _safety(fn: Function, fix: Fix) -> Fix:
+    if fix.reason:
+        return fix
+    if fn.reads_gradients:
+        return fix.unsafe("the file reads `.grad`, which would be None instead of zeros")
+    return fix.safe()
