@@ -1,0 +1,81 @@
+"""One way down and no way back: each module imports only those above it in this list."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "memlint"
+
+ORDER = """
+rule toml notebook source suppress layout facts extract target library names roles flow project function imports surgery
+edits registry page config files wire cache check baseline apply
+trial report testing cli __main__
+""".split()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of memlint that a file imports when it runs; what only a type checker sees does not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "memlint" and len(parts) > 1 and layer_exists(parts[1]):
+                yield parts[1]
+
+
+def layer_exists(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").exists() or (PACKAGE / name).is_dir()
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        if "rules" not in relative.parts[:-1] and relative.name != "__init__.py":
+            yield relative.parts[0].removesuffix(".py"), path
+
+
+def test_every_module_has_its_place() -> None:
+    assert {name for name, _ in modules()} == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+def test_imports_point_upward() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {used}"
+        for name, path in modules()
+        for used in imports(path)
+        if used != name and ORDER.index(used) >= ORDER.index(name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_trial_s_child_imports_torch() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "torch" for name in names):
+                assert path.parent.name == "trial", f"{path} imports torch"
+
+
+def test_modules_are_of_a_size_to_read() -> None:
+    for _, path in modules():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        assert lines <= 600, f"{path.name} has {lines} lines"
