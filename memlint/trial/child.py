@@ -49,7 +49,17 @@ from memlint.trial.ledger import Ledger  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
 from memlint.trial.watch import TICK, WATCH, Place, rewrite  # noqa: E402
 
-WRITES = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown"}
+WRITES = {
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+    "os.chmod",
+    "os.chown",
+}
 GRACE = 3  # times that a loop may start again after the last step before the run is cut short
 
 
@@ -158,7 +168,9 @@ def seed() -> None:
         sys.modules["numpy"].random.seed(0)
 
 
-def run_arm(spec: dict[str, Any], text: str, device: torch.device, meter: Meter, answer: dict[str, Any]) -> dict[str, Any]:
+def run_arm(
+    spec: dict[str, Any], text: str, device: torch.device, meter: Meter, answer: dict[str, Any]
+) -> dict[str, Any]:
     """Run one arm under ``meter`` and put into ``answer`` what happened; returns the snapshot of its results."""
     watch = Watch(meter, spec["steps"])
     place = Place(spec["function"], spec["loop"])
@@ -215,7 +227,9 @@ def _target(module: types.ModuleType, name: str, arguments: dict[str, Any]) -> C
     return found  # type: ignore[no-any-return]
 
 
-def _drive(run: Callable[..., Any] | None, target: Callable[..., Any], arguments: dict[str, Any], watch: Watch, looped: bool) -> Any:
+def _drive(
+    run: Callable[..., Any] | None, target: Callable[..., Any], arguments: dict[str, Any], watch: Watch, looped: bool
+) -> Any:
     """Call ``target`` once, or where each call is an iteration, once a step."""
     call = (lambda: run(target, arguments)) if run else (lambda: target(**arguments))
     if looped:
@@ -316,7 +330,11 @@ def protect(root: str) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
-            writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            writes = (
+                any(c in mode for c in "wax+")
+                if isinstance(mode, str)
+                else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            )
             if writes:
                 refuse(path)
         elif event in WRITES:
@@ -366,7 +384,13 @@ def watch_over(pid: int, timeout: float, memory: int | None, parent: int) -> str
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
-            fate = "ended" if code in (0, 1) else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            fate = (
+                "ended"
+                if code in (0, 1)
+                else f"killed by {signal.Signals(-code).name}"
+                if code < 0
+                else f"exit status {code}"
+            )
         elif time.monotonic() > deadline:
             fate = "timeout"
         elif memory is not None and _resident(pid) > memory:
@@ -393,6 +417,17 @@ def _resident(pid: int) -> int:
     return total
 
 
+def _gpus() -> int:
+    """CUDA devices, counted in a child so that this process stays untouched."""
+    pid = os.fork()
+    if pid == 0:
+        count = 0
+        with contextlib.suppress(Exception):
+            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        os._exit(count)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def serve() -> None:
     """Read one request a line (``spec`` file, ``timeout`` in seconds, ``memory`` in bytes or null), answer one line each."""
     parent = os.getppid()
@@ -401,6 +436,9 @@ def serve() -> None:
     print(json.dumps({"ready": torch.__version__}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
+        if "probe" in request:
+            print(json.dumps({"gpus": _gpus()}), file=answers, flush=True)
+            continue
         spec = json.loads(Path(request["spec"]).read_text())
         if spec["device"] == "fake":
             import memlint.trial.fake  # noqa: F401  # once, for all children

@@ -51,7 +51,9 @@ def _collect(path: str, value: Any, found: Snapshot, depth: int) -> None:
         for name, parameter in value.named_parameters():
             found[f"{path}.{name}"] = parameter.detach().cpu().clone()
             gradient = parameter.grad
-            found[f"{path}.{name}.grad"] = torch.zeros_like(found[f"{path}.{name}"]) if gradient is None else gradient.detach().cpu().clone()
+            found[f"{path}.{name}.grad"] = (
+                torch.zeros_like(found[f"{path}.{name}"]) if gradient is None else gradient.detach().cpu().clone()
+            )
         for name, buffer in value.named_buffers():
             found[f"{path}.{name}"] = buffer.detach().cpu().clone()
         if depth:
@@ -88,6 +90,10 @@ def _same(before: Any, after: Any) -> str:
         return CLOSE if near else DIFFERENT
     if before == after or (before != before and after != after):
         return IDENTICAL
-    if isinstance(before, float) and isinstance(after, float) and math.isclose(before, after, rel_tol=1e-4, abs_tol=1e-6):
+    if (
+        isinstance(before, float)
+        and isinstance(after, float)
+        and math.isclose(before, after, rel_tol=1e-4, abs_tol=1e-6)
+    ):
         return CLOSE
     return DIFFERENT

@@ -189,10 +189,14 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
     types = optimizers._foreach_supported_types
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(torch.cuda, **nothing, **answers))
-        stack.enter_context(mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse)))
+        stack.enter_context(
+            mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse))
+        )
         stack.enter_context(mock.patch.object(torch.utils.data.DataLoader, "__init__", in_process))
         stack.enter_context(mock.patch.object(torch.autocast, "__init__", on_cpu))
-        stack.enter_context(mock.patch.object(scaler.__mro__[1], "__init__", _disabled_scaler(scaler.__mro__[1].__init__)))
+        stack.enter_context(
+            mock.patch.object(scaler.__mro__[1], "__init__", _disabled_scaler(scaler.__mro__[1].__init__))
+        )
         stack.enter_context(mock.patch.object(FakeTensor, "device", property(ledger.device)))
         stack.enter_context(mock.patch.object(optimizers, "_foreach_supported_types", [*types, FakeTensor]))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

@@ -107,6 +107,14 @@ class Trials:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def gpus(self) -> int:
+        """How many CUDA devices a child sees."""
+        server = self._start()
+        assert server.stdin is not None
+        server.stdin.write('{"probe": true}\n')
+        server.stdin.flush()
+        return int(self._read(60).get("gpus", 0))
+
     def close(self) -> None:
         """End the process and whatever it still runs."""
         if self._server is None:

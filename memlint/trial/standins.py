@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -50,7 +53,7 @@ class TokenBatches:
     def __len__(self) -> int:
         return self.steps
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for _ in range(self.steps):
             yield torch.randint(self.words, self.shape), torch.randint(self.words, self.shape)
 
@@ -58,3 +61,171 @@ class TokenBatches:
 def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Cross entropy of every token's next word."""
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+BATCH, WIDTH, TOKENS, CLASSES = 8, 64, 16, 10
+
+
+def inputs(kind: str) -> torch.Tensor:
+    """One batch of ``kind``: "classes", "values", "tokens", "images" or "maps" (images to images)."""
+    if kind == "tokens":
+        return torch.randint(CLASSES, (BATCH, TOKENS))
+    if kind in ("images", "maps"):
+        return torch.rand(BATCH, 3, 32, 32)
+    return torch.rand(BATCH, WIDTH)
+
+
+def targets(kind: str) -> torch.Tensor:
+    """What a model should say to a batch of ``kind``: class numbers, or values where there are no classes."""
+    if kind == "values":
+        return torch.rand(BATCH, CLASSES)
+    shape = {"tokens": (BATCH, TOKENS), "maps": (BATCH, 32, 32)}.get(kind, (BATCH,))
+    return torch.randint(CLASSES, shape)
+
+
+def loss_of(kind: str) -> nn.Module:
+    """The criterion that goes with ``kind``."""
+    return nn.MSELoss() if kind == "values" else nn.CrossEntropyLoss()
+
+
+class Output(dict[str, Any]):
+    """A model's output by key, by attribute and by position, as transformers' models give it."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, key: Any) -> Any:
+        return list(self.values())[key] if isinstance(key, (int, slice)) else super().__getitem__(key)
+
+
+class StandIn(nn.Module):
+    """A small network in place of a model that cannot be built: takes whatever batch it is given.
+
+    ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with loss,
+    logits and hidden states), or several of these joined by commas, as a tuple.
+    """
+
+    def __init__(self, kind: str = "classes", gives: str = "logits") -> None:
+        super().__init__()
+        self.kind, self.gives = kind, gives
+        self.embedding = nn.Embedding(CLASSES, WIDTH)
+        features = {"images": 3 * 32 * 32, "maps": 3}.get(kind, WIDTH)
+        self.body = nn.Sequential(nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
+        self.head = nn.Linear(256, CLASSES)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Outputs for the first tensor among the arguments."""
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        if not tensors:
+            found = [
+                t
+                for a in args
+                for t in (a.values() if isinstance(a, dict) else a if isinstance(a, (list, tuple)) else ())
+            ]
+            tensors = [t for t in found if isinstance(t, torch.Tensor)]
+        x = tensors[0]
+        if not x.is_floating_point():
+            x = self.embedding(x.long().clamp(0, CLASSES - 1))
+        if self.kind == "images":
+            x = x.flatten(1)
+        elif self.kind == "maps":
+            x = x.movedim(1, -1)
+        hidden = self.body(x)
+        logits = self.head(hidden)
+        if self.kind == "maps":
+            logits = logits.movedim(-1, 1)
+        loss = logits.float().pow(2).mean()
+        parts = {"logits": logits, "loss": loss, "output": Output(loss=loss, logits=logits, last_hidden_state=hidden)}
+        chosen = tuple(parts[name] for name in self.gives.split(","))
+        return chosen if len(chosen) > 1 else chosen[0]
+
+    def generate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Word numbers, the most likely ones."""
+        logits = self.head(
+            self.body(self.embedding(torch.zeros(BATCH, TOKENS, dtype=torch.long, device=self.head.weight.device)))
+        )
+        return logits.argmax(-1)
+
+
+class Batches:
+    """A loader of ``steps`` batches, each made anew by ``make`` on the host."""
+
+    def __init__(self, steps: int, make: Callable[[], Any]) -> None:
+        self.steps, self.make = steps, make
+        self.batch_size = BATCH
+        self.dataset = range(steps * BATCH)
+        self.sampler = Quiet()
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.make() for _ in range(self.steps))
+
+
+class Quiet:
+    """Stands for what only takes notes (a logger, a writer, a callback): any use of it is fine and keeps nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Quiet()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Quiet:
+        return Quiet()
+
+    def __getitem__(self, key: Any) -> Quiet:
+        return Quiet()
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def fitted(model: nn.Module, device: Any) -> tuple[str, torch.Tensor]:
+    """The first kind of batch that ``model`` takes, and one such batch on the host."""
+    first = next(
+        (m for m in model.modules() if isinstance(m, (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd))), None
+    )
+    shapes: list[tuple[str, torch.Tensor]] = [(kind, inputs(kind)) for kind in ("classes", "tokens", "images")]
+    if isinstance(first, nn.Linear):
+        shapes.insert(0, ("classes", torch.rand(BATCH, first.in_features)))
+    elif isinstance(first, nn.Embedding):
+        shapes.insert(0, ("tokens", torch.randint(first.num_embeddings, (BATCH, TOKENS))))
+    elif first is not None:
+        dimensions = len(first.kernel_size)
+        shapes = [("images", torch.rand(BATCH, first.in_channels, *[side] * dimensions)) for side in (32, 28, 64, 224)]
+    for kind, batch in shapes:
+        try:
+            with torch.no_grad():
+                model(batch.to(device))
+        except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, AttributeError):
+            continue
+        return kind, batch
+    raise ValueError(f"{type(model).__name__} takes none of the batches that were tried")
+
+
+def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    """An object of ``cls``: built with ``arguments``, or if that fails an empty one; ``attributes`` that it lacks are set."""
+    try:
+        made = cls(**arguments)
+    except Exception:
+        made = cls.__new__(cls)
+        if isinstance(made, nn.Module):
+            nn.Module.__init__(made)
+    for name, value in attributes.items():
+        if not hasattr(made, name):
+            setattr(made, name, value)
+    return made

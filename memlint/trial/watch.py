@@ -78,7 +78,9 @@ def rewrite(tree: ast.Module, place: Place) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
-def definition(tree: ast.Module, place: Place) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
+def definition(
+    tree: ast.Module, place: Place
+) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
     """The syntax of the function that ``place`` names, or None where the tree has none."""
     node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef = tree
     for name in place.parts:
@@ -120,7 +122,9 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _loops(scope: ast.AST) -> Iterator[ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp]:
+def _loops(
+    scope: ast.AST,
+) -> Iterator[ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp]:
     return (node for node in _own(scope) if isinstance(node, _LOOPS))
 
 

@@ -1,0 +1,153 @@
+"""``memlint confirm``: the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from memlint.check import Report
+    from memlint.rule import Finding
+    from memlint.trial.confirm import Outcome
+
+_LINE = re.compile(r"(.+):(\d+)$")
+_DEVICE = re.compile(r"auto|fake|cpu|cuda(:\d+)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.I)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def _size(ctx: click.Context, parameter: click.Parameter, value: str) -> int:
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no size: write 512M or 8G")
+    return int(float(match[1]) * 2 ** _UNITS[match[2].upper()])
+
+
+def _device(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is none of auto, fake, cpu, cuda, cuda:N")
+    return value
+
+
+def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for value in values for word in value.replace(",", " ").split())
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH[:LINE]]…")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=_device,
+    metavar="auto|cuda|cuda:N|cpu|fake",
+    help="Where to run; auto takes a GPU, else fake tensors, else the CPU.",
+)
+@click.option("--steps", default=12, show_default=True, type=click.IntRange(4, 10_000), help="Iterations to measure.")
+@click.option("--timeout", default=120.0, show_default=True, type=click.FloatRange(1), help="Seconds for one trial.")
+@click.option("--memory-limit", default="8G", show_default=True, callback=_size, help="Host memory for one trial.")
+@click.option(
+    "--harness",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A Python file with setup(device) that gives the arguments.",
+)
+@click.option(
+    "--write-harness",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Write the harnesses there, to read, edit and keep.",
+)
+@click.option("--select", multiple=True, callback=_words, metavar="RULE,…", help="Only these rules.")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def confirm(
+    paths: tuple[str, ...],
+    device: str,
+    steps: int,
+    timeout: float,
+    memory_limit: int,
+    harness: str | None,
+    write_harness: str | None,
+    select: tuple[str, ...],
+    output_format: str,
+) -> int:
+    """Run what `check` flags, as written and as repaired, and say what the repair saves.
+
+    This imports and runs your code, in a child process with limits on time and memory and in a temporary folder: a
+    protection from accidents, not from hostile code. Exit status: 1 if a finding is confirmed, 0 if none is.
+    """
+    from memlint.check import Options, check_paths
+    from memlint.trial.confirm import Confirmer, Settings
+    from memlint.trial.run import Limits, TrialError
+
+    lines = dict(filter(None, map(_place, paths)))
+    files = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
+    report = check_paths(files, Options(select=select or None))
+    report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
+    text = Path(harness).read_text(encoding="utf-8") if harness else None
+    settings = Settings(device, steps, Limits(timeout, memory_limit), text)
+    outcomes: list[Outcome] = []
+    try:
+        with Confirmer(settings) as confirmer:
+            for number, finding in enumerate(report.findings, 1):
+                _progress(f"{number}/{len(report.findings)} {finding.path}:{finding.span.line} {finding.name}")
+                outcomes.append(confirmer.outcome(finding, report.sources[finding.path]))
+    except TrialError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        _progress("")
+    if write_harness:
+        _write(outcomes, Path(write_harness))
+    _print(report, outcomes, output_format)
+    for failure in report.errors:
+        click.echo(f"memlint: {failure}", err=True)
+    if report.errors:
+        return 2
+    return int(any(outcome.verdict.status == "confirmed" for outcome in outcomes))
+
+
+def _place(path: str) -> tuple[str, tuple[str, int]] | None:
+    """``PATH:LINE`` apart, unless a file is really called so."""
+    match = _LINE.fullmatch(path)
+    return (path, (match[1], int(match[2]))) if match and not os.path.exists(path) else None
+
+
+def _asked(finding: Finding, lines: dict[str, tuple[str, int]]) -> bool:
+    from memlint.files import shown
+
+    wanted = [line for path, line in lines.values() if shown(path) == finding.path]
+    return not wanted or any(finding.span.line <= line <= finding.span.end_line for line in wanted)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text[:100]}")
+        sys.stderr.flush()
+
+
+def _write(outcomes: list[Outcome], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for outcome in outcomes:
+        if outcome.harness:
+            finding = outcome.finding
+            file = folder / f"{Path(finding.path).stem}_{finding.span.line}_{finding.code.lower()}.py"
+            file.write_text(outcome.harness, encoding="utf-8")
+            click.echo(f"memlint: {file}", err=True)
+
+
+def _print(report: Report, outcomes: list[Outcome], output_format: str) -> None:
+    report.findings = [replace(o.finding, verdict=o.verdict.as_json()) for o in outcomes]
+    if output_format == "json":
+        from memlint.report import render
+
+        click.echo(render("json", report), nl=False)
+        return
+    from memlint.trial.show import render_outcomes
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(render_outcomes(outcomes, color), nl=False)

@@ -1,0 +1,113 @@
+"""Findings to verdicts: tries harnesses on a finding until one decides, on the device that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from memlint.edits import apply_edits
+from memlint.rule import Claim, Finding
+from memlint.source import Source
+from memlint.trial import harness
+from memlint.trial.judge import FEW, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.run import Limits, Trials
+
+ATTEMPTS = 6  # harnesses tried on one finding at most
+SUPPLY = "supply --harness FILE with setup(device)"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to confirm. ``device`` is "auto", "fake", "cpu", "cuda" or "cuda:N"; ``harness`` the text of the user's own."""
+
+    device: str = "auto"
+    steps: int = 12
+    limits: Limits = Limits()
+    harness: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finding's verdict and the harness that led to it ("" where none was made)."""
+
+    finding: Finding
+    verdict: Verdict
+    harness: str = ""
+
+
+class Confirmer:
+    """A context that confirms findings one by one, in children of one process. Raises `run.TrialError` without torch."""
+
+    def __init__(self, settings: Settings, trials: Trials | None = None) -> None:
+        self.settings = settings
+        self._trials = trials or Trials(settings.limits)
+        self._devices: list[str] = []
+
+    def __enter__(self) -> Confirmer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._trials.close()
+
+    def outcome(self, finding: Finding, source: Source) -> Outcome:
+        """Run what ``finding`` flags as written and as repaired, and judge."""
+        tier = "called" if self.settings.harness is None else "harness"
+        claim = finding.claim or Claim.GROWTH
+        device = self._chosen_devices()[0]
+        if finding.fix is None or not finding.fix.edits:
+            reason = "memlint has no edit for it to compare with"
+            return Outcome(finding, undecided(claim, tier, device, reason))
+        if source.is_notebook:
+            return Outcome(finding, undecided(claim, tier, device, "it stands in a notebook, which cannot be called"))
+        repaired = apply_edits(source, finding.fix.edits)
+        try:
+            harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
+        except harness.CannotRun as error:
+            return Outcome(finding, undecided(claim, tier, device, str(error)))
+        best: Outcome | None = None
+        for device in self._chosen_devices():
+            for text in harnesses:
+                spec = harness.spec(finding, source, repaired, text, device, self.settings.steps)
+                verdict = judge(claim, self._trials.run(spec), tier, device)
+                found = Outcome(finding, verdict, text)
+                best = found if best is None or _further(verdict, best.verdict) else best
+                if verdict.status != UNDECIDED:
+                    return found
+                if _hopeless(verdict):
+                    break
+        assert best is not None
+        reason = best.verdict.reason
+        hint = "" if self.settings.harness is not None or SUPPLY in reason or "--" in reason else f"; {SUPPLY}"
+        return replace(best, verdict=replace(best.verdict, reason=reason + hint))
+
+    def _written(self, finding: Finding, source: Source) -> list[str]:
+        return list(harness.written(finding, source, self.settings.steps))[:ATTEMPTS]
+
+    def _chosen_devices(self) -> list[str]:
+        """The devices to try in turn: what was asked for, else a GPU, else fake tensors and then the CPU."""
+        if not self._devices:
+            asked = self.settings.device
+            if asked == "auto":
+                self._devices = ["cuda:0"] if self._trials.gpus() else ["fake", "cpu"]
+            else:
+                self._devices = ["cuda:0" if asked == "cuda" else asked]
+        return self._devices
+
+
+def _further(one: Verdict, other: Verdict) -> bool:
+    """Whether ``one`` got further than ``other``, so that its reason tells more."""
+
+    def progress(verdict: Verdict) -> tuple[int, int]:
+        before = verdict.before
+        if before is None:
+            return 0, 0
+        stage = 1 if before.failure.startswith(("import: ", "setup: ")) else 2
+        return stage, before.iterations
+
+    return progress(one) > progress(other)
+
+
+def _hopeless(verdict: Verdict) -> bool:
+    """Whether another harness would fare no better: the import fails, or the run takes too long or too much."""
+    if verdict.before is None:
+        return True
+    return verdict.before.failure.startswith("import: ") or verdict.before.iterations >= FEW

@@ -1,0 +1,529 @@
+"""What each argument of a flagged function is for, from how the function uses it, and an expression that makes one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from memlint.roles import Use, uses
+from memlint.trial.watch import Place
+
+KINDS = ("classes", "tokens", "values", "images", "maps")
+
+_TARGET = re.compile(
+    r"^(y|ys|t|gts?|truth|answer)$|^(y_|targ|tgt|label|lbl|gt_|truth|class|ground)|(_y|target|label|labels)s?$", re.I
+)
+_INDEX = re.compile(r"^(idx|index|indices|ids?x?_?)$|_idx$|_index$", re.I)
+_MASK = re.compile(r"mask", re.I)
+_WORDS: tuple[tuple[str, str], ...] = (
+    ("maps", r"seg|unet|pixel|maps?\b|heatmap|depth"),
+    ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|word|\btext"),
+    ("values", r"mse|l1_loss|smooth_l1|huber|regress|binary_cross|BCE"),
+    ("images", r"image|\bimg|conv|pixel|mnist|cifar|vision"),
+)
+_ROLE_NAMES: tuple[tuple[str, str], ...] = (
+    ("device", r"^(device|dev|gpu|cuda_device)$"),
+    ("scheduler", r"sched|lr_policy"),
+    ("scaler", r"scaler$"),
+    ("optimizer", r"^optim|optimi[sz]er|^opt$|_opt$|^opt_"),
+    ("criterion", r"criteri|loss_f|lossf|^loss$|_loss$|objective"),
+    ("loader", r"loader|data_?iter|iterator|^batches$|^data$|dataset|^dl$|_dl$|^queue$"),
+    (
+        "model",
+        r"^(net|model|network|encoder|decoder|backbone|generator|discriminator|policy|actor|critic|module|student|teacher|classifier|net[gd]|ema)$|model$|_net$|network$",
+    ),
+    ("quiet", r"logg|writer|board|tracker|callback|progress|pbar|bar$|wandb|meter|metric|profil|timer|hook|console"),
+    ("options", r"^(args?|cfg|config|conf|opts?|hparams?|hps?|options?|params?|flags?|settings?)$"),
+)
+_NUMBERS: tuple[tuple[str, str], ...] = (
+    (
+        r"^(use|is|do|no|with|enable|save|verbose|debug|distributed|fp16|amp|half|resume|test|eval|train|training|compile|pretrained)(_|$)",
+        "False",
+    ),
+    (
+        r"path|dir$|_dir|folder|file|^name$|_name$|mode|prefix|phase|split|tag|^type$|dtype|backend|title|run_id",
+        '"trial"',
+    ),
+    (r"epoch|_?rounds?$|_?iters?$|iterations|_?steps?$|^n$|^num$|^max_", "1"),
+    (r"freq|interval|every|patience|_step$", "10"),
+    (r"classes|vocab|n_out|num_labels|out_dim|^k$", "10"),
+    (r"batch_?size|bsz", "8"),
+    (r"seed|rank|start|^i$|^idx|index|best|acc", "0"),
+    (r"accum", "1"),
+)
+_CALL_NOISE = {
+    "to",
+    "cuda",
+    "cpu",
+    "size",
+    "shape",
+    "items",
+    "keys",
+    "values",
+    "device",
+    "dtype",
+    "dim",
+    "float",
+    "long",
+    "detach",
+    "numel",
+    "get",
+    "pop",
+}
+
+
+@dataclass
+class Setup:
+    """A set-up in the making: statements, in order, and the argument that each parameter gets."""
+
+    lines: list[str] = field(default_factory=list)
+    arguments: dict[str, str] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
+    optimizers: list[str] = field(default_factory=list)
+
+
+class Roles:
+    """Makes the set-up of one function. ``kind`` is the kind of batch to try, ``model`` an expression for the project's own model, or ""."""
+
+    def __init__(
+        self,
+        tree: ast.Module,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        owner: ast.ClassDef | None,
+        place: Place,
+        kind: str,
+        model: str = "",
+    ) -> None:
+        self._tree = tree
+        self._function = function
+        self._owner = owner
+        self._place = place
+        self._kind = kind
+        self._model = model
+        self._scope: ast.AST = owner or function
+        self._uses = uses(self._scope)
+        self._targets = dict(_iterations(self._scope))
+        self._setup = Setup()
+
+    def make(self) -> Setup:
+        """The set-up: an instance for a method, and an argument for every parameter that needs one."""
+        arguments = self._function.args
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        if self._owner is not None and not _is_static(self._function):
+            named = named[1:]
+        defaults = _defaults(arguments)
+        chosen: list[tuple[str, str]] = []
+        for parameter in named:
+            role = self._role(parameter.arg, parameter.annotation)
+            if self._skips(parameter.arg, role, defaults):
+                continue
+            chosen.append((parameter.arg, role))
+        order = ("model", "loader", "criterion", "optimizer", "scheduler", "scaler")
+        if self._owner is not None and not _is_static(self._function):
+            self._instance(order)
+        chosen.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
+        for name, role in chosen:
+            self._setup.arguments[name] = self._made(name, name, role)
+        return self._setup
+
+    def _skips(self, name: str, role: str, defaults: dict[str, ast.expr]) -> bool:
+        """Whether the parameter keeps its default: it has one that will do."""
+        if name not in defaults or name in re.findall(r"\w+", self._place.source):
+            return name in defaults and role not in ("number", "loader")
+        default = defaults[name]
+        empty = isinstance(default, ast.Constant) and default.value is None
+        return not (empty and role in ("model", "loader", "device", "criterion") and not self._guarded(name))
+
+    def _guarded(self, name: str) -> bool:
+        """Whether the function asks if ``name`` was given at all."""
+        return any(
+            isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
+            and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(getattr(node, "test", node)))
+            for node in ast.walk(self._function)
+        )
+
+    def _role(self, name: str, annotation: ast.expr | None = None) -> str:
+        last = name.rpartition(".")[2].lstrip("_").lower()
+        written = _annotated(annotation)
+        if written:
+            return written
+        use = self._uses.get(name, Use())
+        known = {"module": "model", "optimizer": "optimizer", "scaler": "scaler"}.get(use.role, "")
+        by_name = next((role for role, pattern in _ROLE_NAMES if re.search(pattern, last)), "")
+        if known:
+            return known
+        if name in self._targets and by_name not in ("options", "model"):
+            return "loader"
+        if by_name == "options":
+            return "options" if use.attributes else "quiet"
+        if by_name == "criterion" and not (use.called or self._passed_on(name)):
+            by_name = ""
+        if by_name:
+            return by_name
+        if self._is_device(name):
+            return "device"
+        if use.called:
+            return "model"
+        if (
+            self._fed(name)
+            or use.attributes & {"to", "size", "shape", "cuda"}
+            or _TARGET.search(last)
+            or last in ("x", "inputs", "images", "batch")
+        ):
+            return "tensor"
+        if use.attributes:
+            return (
+                "options"
+                if not use.calls and not any(self._uses.get(f"{name}.{a}", Use()).called for a in use.attributes)
+                else "quiet"
+            )
+        return "number"
+
+    def _passed_on(self, name: str) -> bool:
+        return any(isinstance(c, ast.Call) and any(_dotted(a) == name for a in c.args) for c in ast.walk(self._scope))
+
+    def _is_device(self, name: str) -> bool:
+        for call in (n for n in ast.walk(self._scope) if isinstance(n, ast.Call)):
+            moved = (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "to"
+                and any(_dotted(a) == name for a in call.args)
+            )
+            if moved or any(k.arg == "device" and _dotted(k.value) == name for k in call.keywords):
+                return True
+        return False
+
+    def _fed(self, name: str) -> bool:
+        """Whether ``name`` goes into a model."""
+        return any(
+            isinstance(c, ast.Call)
+            and any(_dotted(a) == name for a in c.args)
+            and self._uses.get(_dotted(c.func), Use()).role == "module"
+            for c in ast.walk(self._scope)
+        )
+
+    def _made(self, variable: str, name: str, role: str) -> str:
+        """An expression for something of ``role``; what others refer to becomes a variable first."""
+        setup = self._setup
+        if role == "model":
+            setup.lines.append(f"{variable} = {self._model_expression(name)}.to(device)")
+            setup.models.append(variable)
+            return variable
+        if role == "optimizer":
+            weights = next(iter(setup.models), "")
+            if not weights:
+                weights = self._made("model", "model", "model")
+            setup.lines.append(f"{variable} = torch.optim.SGD({weights}.parameters(), lr=0.01)")
+            setup.optimizers.append(variable)
+            return variable
+        if role == "loader":
+            if self._model and not setup.models:
+                self._made("model", "model", "model")
+            steps = "2" if self._epochs() else "STEPS"
+            return f"Batches({steps}, lambda: {self._batch(name)})"
+        if role == "scheduler":
+            optimizer = next(iter(setup.optimizers), "") or self._made("optimizer", "optimizer", "optimizer")
+            return f"torch.optim.lr_scheduler.StepLR({optimizer}, 1000)"
+        if role == "options":
+            known = sorted(self._attributes(name))
+            fields = [
+                f"{a}={self._made(f'{variable}_{a}', f'{name}.{a}', self._plain_role(f'{name}.{a}'))}" for a in known
+            ]
+            return f"SimpleNamespace({', '.join(fields)})"
+        if role == "tensor":
+            return self._element(name.rpartition(".")[2], last=False) + ".to(device)"
+        return {
+            "criterion": f'loss_of("{self._kind}")',
+            "scaler": "torch.amp.GradScaler(device.type)",
+            "device": "device",
+            "quiet": "Quiet()",
+        }.get(role) or self._number(name)
+
+    def _plain_role(self, name: str) -> str:
+        """The role of an option: options hold numbers, words and devices, seldom anything else."""
+        role = self._role(name)
+        return role if role in ("device", "options") else "number"
+
+    def _attributes(self, name: str) -> set[str]:
+        """Every attribute that the file reads from options called ``name``."""
+        return uses(self._tree).get(name, Use()).attributes | self._uses.get(name, Use()).attributes
+
+    def _number(self, name: str) -> str:
+        last = name.rpartition(".")[2].lower()
+        if last in re.findall(r"\w+", self._place.source.lower()):
+            return "STEPS"
+        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), "0.1")
+
+    def _epochs(self) -> bool:
+        """Whether the watched loop runs over epochs, with whole loaders inside."""
+        return (
+            self._place.loop is not None
+            and not any(name in self._place.source for name in self._targets)
+            and "range" in self._place.source
+        )
+
+    def _model_expression(self, name: str) -> str:
+        if self._model:
+            return self._model
+        gives = self._gives(name)
+        return f'StandIn("{self._kind}")' if gives == "logits" else f'StandIn("{self._kind}", gives="{gives}")'
+
+    def _gives(self, name: str) -> str:
+        """What the function expects of the model's output."""
+        for node in ast.walk(self._scope):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("loss", "logits", "last_hidden_state")
+                and isinstance(node.value, ast.Call)
+            ):
+                if _dotted(node.value.func) == name:
+                    return "output"
+            if not (
+                isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _dotted(node.value.func) == name
+            ):
+                continue
+            target = node.targets[0]
+            if isinstance(target, (ast.Tuple, ast.List)):
+                return ",".join("loss" if "loss" in ast.unparse(e) else "logits" for e in target.elts)
+            used = self._uses.get(_dotted(target), Use()).attributes
+            keys = {
+                s.slice.value
+                for s in ast.walk(self._scope)
+                if isinstance(s, ast.Subscript)
+                and _dotted(s.value) == _dotted(target)
+                and isinstance(s.slice, ast.Constant)
+            }
+            if used & {"loss", "logits", "last_hidden_state"} or any(isinstance(key, str) for key in keys):
+                return "output"
+            if "backward" in used or "loss" in _dotted(target).lower():
+                return "loss"
+        return "logits"
+
+    def _batch(self, name: str) -> str:
+        """An expression for one batch, of the structure that the loop over ``name`` takes apart."""
+        target = self._targets.get(name)
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return self._tuple(target)
+        variable = _dotted(target) if target is not None else ""
+        for node in ast.walk(self._scope):
+            if (
+                variable
+                and isinstance(node, ast.Assign)
+                and _dotted(node.value) == variable
+                and isinstance(node.targets[0], (ast.Tuple, ast.List))
+            ):
+                return self._tuple(node.targets[0])
+        keys = [
+            s.slice.value
+            for s in ast.walk(self._scope)
+            if variable
+            and isinstance(s, ast.Subscript)
+            and _dotted(s.value) == variable
+            and isinstance(s.slice, ast.Constant)
+        ]
+        words = list(dict.fromkeys(key for key in keys if isinstance(key, str)))
+        if words:
+            return (
+                "Output("
+                + ", ".join(f"{key}={self._element(key, last=False)}" for key in words if key.isidentifier())
+                + ")"
+            )
+        numbers = [key for key in keys if isinstance(key, int)]
+        if numbers:
+            return (
+                f"({', '.join(self._element('', last=i == max(numbers) and i > 0) for i in range(max(numbers) + 1))},)"
+            )
+        attributes = sorted(self._uses.get(variable, Use()).attributes - _CALL_NOISE)
+        if variable and self._spread(variable):
+            return f"Output(input_ids={self._element('input_ids', last=False)}, labels={self._element('labels', last=True)})"
+        if attributes:
+            return "Output(" + ", ".join(f"{a}={self._element(a, last=False)}" for a in attributes) + ")"
+        if variable:
+            return self._element(variable, last=False)
+        return f"({self._element('', last=False)}, {self._element('', last=True)})"
+
+    def _spread(self, variable: str) -> bool:
+        return (
+            any(
+                isinstance(k, ast.keyword) and k.arg is None and _dotted(k.value) == variable
+                for k in ast.walk(self._scope)
+            )
+            or "items" in self._uses.get(variable, Use()).attributes
+        )
+
+    def _tuple(self, target: ast.Tuple | ast.List) -> str:
+        count = len(target.elts)
+        parts = [
+            self._tuple(e)
+            if isinstance(e, (ast.Tuple, ast.List))
+            else self._element(_dotted(e), last=i == count - 1 and count > 1)
+            for i, e in enumerate(target.elts)
+        ]
+        return f"({', '.join(parts)}{',' if count == 1 else ''})"
+
+    def _element(self, name: str, *, last: bool) -> str:
+        if _MASK.search(name):
+            return "torch.ones(BATCH, TOKENS, dtype=torch.bool)"
+        if _INDEX.search(name) and self._kind != "tokens":
+            return "torch.arange(BATCH)"
+        if _TARGET.search(name) or last:
+            return f"targets({'kind' if self._model else repr(self._kind)})".replace("'", '"')
+        return "batch.clone()" if self._model else f'inputs("{self._kind}")'
+
+    def _instance(self, order: tuple[str, ...]) -> None:
+        """The object whose method is flagged: its class's arguments, and the attributes that its methods read."""
+        owner = self._owner
+        assert owner is not None
+        start = next((f for f in owner.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
+        built = {
+            n.attr
+            for n in ast.walk(start or ast.Module([], []))
+            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and _dotted(n.value) == "self"
+        }
+        methods = {f.name for f in owner.body if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        given: dict[str, str] = {}
+        for node in ast.walk(start or ast.Module([], [])):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Name)
+                and _dotted(node.targets[0]).startswith("self.")
+            ):
+                given[node.value.id] = _dotted(node.targets[0])
+        arguments: dict[str, str] = {}
+        roles: list[tuple[str, str, str]] = []
+        if start is not None:
+            defaults = _defaults(start.args)
+            for parameter in [*start.args.args[1:], *start.args.kwonlyargs]:
+                if parameter.arg not in defaults:
+                    name = given.get(parameter.arg, parameter.arg)
+                    roles.append((parameter.arg, name, self._role(name, parameter.annotation)))
+        roles.sort(key=lambda triple: order.index(triple[2]) if triple[2] in order else len(order))
+        for parameter_name, name, role in roles:
+            arguments[parameter_name] = self._made(f"its_{parameter_name}", name, role)
+        read = self._uses.get("self", Use()).attributes - methods
+        extra = {a: self._role(f"self.{a}") for a in sorted(read & built)} if owner.bases or start is not None else {}
+        attributes: dict[str, str] = {}
+        for attribute, role in sorted(
+            extra.items(), key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order)
+        ):
+            source = next((p for p, target in given.items() if target == f"self.{attribute}" and p in arguments), None)
+            literal = _literal(start, attribute)
+            attributes[attribute] = (
+                arguments[source] if source else literal or self._made(f"its_{attribute}", f"self.{attribute}", role)
+            )
+        wanted = ", ".join(f'"{k}": {v}' for k, v in arguments.items())
+        lacked = ", ".join(f'"{k}": {v}' for k, v in attributes.items())
+        self._setup.lines.append(f"owner = instance(module.{owner.name}, {{{wanted}}}, {{{lacked}}})")
+        moved = any("Module" in ast.unparse(base) for base in owner.bases)
+        self._setup.arguments["self"] = "owner.to(device)" if moved else "owner"
+
+
+def kinds(function: ast.AST) -> list[str]:
+    """The kinds of batch to try on ``function``, the likeliest first."""
+    text = ast.unparse(function)
+    likely = [kind for kind, pattern in _WORDS if re.search(pattern, text, re.I)]
+    return list(dict.fromkeys([*likely, *KINDS]))
+
+
+def own_models(tree: ast.Module) -> list[str]:
+    """Expressions for the modules of this file that can be built without arguments: a whole model before its parts."""
+    classes = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(re.search(r"\bModule$", ast.unparse(b)) for b in node.bases)
+    ]
+    parts = {
+        n.func.id for c in classes for n in ast.walk(c) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    free = []
+    for node in classes:
+        start = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
+        if node.name not in parts and (start is None or len(start.args.args) - 1 <= len(start.args.defaults)):
+            free.append(f"module.{node.name}()")
+    return free
+
+
+def _iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that loops run over, through ``enumerate``, ``tqdm``, ``zip`` and ``iter``, each with the loop's target."""
+    for node in ast.walk(scope):
+        if isinstance(node, (ast.For, ast.comprehension)):
+            yield from _iterated(node.iter, node.target)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and _dotted(node.value.func) == "next"
+            and node.value.args
+        ):
+            inner = node.value.args[0]
+            yield from _iterated(inner, node.targets[0])
+            for other in ast.walk(scope):
+                if (
+                    isinstance(other, ast.Assign)
+                    and _dotted(other.targets[0]) == _dotted(inner)
+                    and isinstance(other.value, ast.Call)
+                ):
+                    yield from _iterated(other.value, node.targets[0])
+
+
+def _iterated(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if name := _dotted(iterable):
+        yield name, target
+    if not isinstance(iterable, ast.Call) or not iterable.args:
+        return
+    wrapper = _dotted(iterable.func).rpartition(".")[2]
+    if wrapper == "enumerate":
+        inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
+        yield from _iterated(iterable.args[0], inner)
+    elif wrapper == "zip" and isinstance(target, ast.Tuple):
+        for argument, part in zip(iterable.args, target.elts, strict=False):
+            yield from _iterated(argument, part)
+    elif wrapper in ("tqdm", "trange", "iter", "islice", "track", "prefetch", "log_every", "progress_bar", "list"):
+        yield from _iterated(iterable.args[0], target)
+
+
+def _dotted(node: ast.AST | None) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def _annotated(annotation: ast.expr | None) -> str:
+    text = ast.unparse(annotation) if annotation is not None else ""
+    table = (
+        ("loader", r"Loader|Iterable|Iterator"),
+        ("optimizer", r"Optimizer"),
+        ("scheduler", r"Scheduler"),
+        ("scaler", r"GradScaler"),
+        ("model", r"\bModule\b"),
+        ("tensor", r"\bTensor\b"),
+        ("device", r"\bdevice\b"),
+        ("number", r"^(int|float|bool|str)\b"),
+    )
+    return next((role for role, pattern in table if re.search(pattern, text)), "")
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    keyword = ((a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None)
+    return {a.arg: d for a, d in [*pairs, *keyword]}
+
+
+def _is_static(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(_dotted(d) == "staticmethod" for d in function.decorator_list)
+
+
+def _literal(start: ast.FunctionDef | None, attribute: str) -> str:
+    """The text that ``__init__`` gives ``attribute`` where that needs nothing from outside: an empty container, a constant."""
+    for node in ast.walk(start) if start is not None else ():
+        if isinstance(node, ast.Assign) and _dotted(node.targets[0]) == f"self.{attribute}":
+            try:
+                ast.literal_eval(node.value)
+            except ValueError:
+                continue
+            return ast.unparse(node.value)
+    return ""

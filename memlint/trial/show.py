@@ -1,0 +1,95 @@
+"""Verdicts as text for people: the finding, the verdict, and bars or curves of the two arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memlint.report.style import BOLD, CYAN, GREEN, LEVEL_COLORS, RED, YELLOW, Paint, place, printable
+from memlint.trial.confirm import Outcome
+from memlint.trial.judge import CONFIRMED, REFUTED, Measurement, Verdict
+
+_COLORS = {CONFIRMED: RED, REFUTED: GREEN}
+_LEVELS = "▁▂▃▄▅▆▇█"
+_PARTS = " ▏▎▍▌▋▊▉█"
+_BAR = 32
+_WHAT = {
+    "device_growth": "growth an iteration",
+    "host_growth": "growth an iteration on the host",
+    "device_peak": "peak",
+    "churn": "allocated an iteration",
+    "seconds": "time an iteration",
+    "kept": "kept at the end",
+}
+
+
+def render_outcomes(outcomes: list[Outcome], color: bool) -> str:
+    """All outcomes, and a line that counts them."""
+    paint = Paint(color)
+    parts = [line + "\n" for outcome in outcomes for line in _outcome(outcome, paint)]
+    counts = [
+        (sum(o.verdict.status == status for o in outcomes), status) for status in (CONFIRMED, REFUTED, "undecided")
+    ]
+    said = ", ".join(f"{number} {status}" for number, status in counts if number)
+    return "".join(parts) + (f"{said}.\n" if outcomes else "No findings to confirm.\n")
+
+
+def size(number: float) -> str:
+    """Bytes in the unit that suits, with its sign."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(number) >= factor:
+            return f"{number / factor:,.1f} {unit}"
+    return f"{number:,.0f} B"
+
+
+def spark(values: tuple[float, ...], top: float) -> str:
+    """A curve in one line of text, from zero to ``top``."""
+    return "".join(_LEVELS[min(7, int(8 * max(value, 0) / top))] if top > 0 else _LEVELS[0] for value in values)
+
+
+def bar(value: float, top: float) -> str:
+    """A bar of `_BAR` columns at ``top``, to an eighth of a column."""
+    eighths = round(8 * _BAR * max(value, 0) / top) if top > 0 else 0
+    return ("█" * (eighths // 8) + _PARTS[eighths % 8]).strip()
+
+
+def _outcome(outcome: Outcome, paint: Paint) -> Iterator[str]:
+    finding, verdict = outcome.finding, outcome.verdict
+    level = paint(finding.level.value, BOLD, LEVEL_COLORS[finding.level])
+    yield f"{paint(place(finding), BOLD)} {level} {finding.code} {finding.name}: {printable(finding.message)}"
+    status = paint(verdict.status, BOLD, _COLORS.get(verdict.status, YELLOW))
+    where = f"{verdict.device}, tier {verdict.tier}"
+    if verdict.before is not None and verdict.before.iterations:
+        where += f", {verdict.before.iterations} iterations"
+    yield f"  {status}: {printable(_headline(verdict))} {paint(f'({where})', CYAN)}"
+    if verdict.before is not None and verdict.after is not None and verdict.measure:
+        yield from _arms(verdict, verdict.before, verdict.after, paint)
+    yield ""
+
+
+def _headline(verdict: Verdict) -> str:
+    if verdict.before is None or verdict.after is None or not verdict.measure:
+        return verdict.reason
+    before, after = _number(verdict.before, verdict.measure), _number(verdict.after, verdict.measure)
+    figures = f"{_WHAT[verdict.measure]} {before} as written, {after} repaired"
+    return f"{verdict.reason}; {figures}" if verdict.reason else figures
+
+
+def _number(arm: Measurement, measure: str) -> str:
+    value = getattr(arm, measure)
+    return f"{1000 * value:,.1f} ms" if measure == "seconds" else size(value)
+
+
+def _arms(verdict: Verdict, before: Measurement, after: Measurement, paint: Paint) -> Iterator[str]:
+    grows = verdict.measure == "device_growth"
+    top = (
+        max(*before.curve, *after.curve, 0)
+        if grows
+        else max(getattr(before, verdict.measure), getattr(after, verdict.measure))
+    )
+    for name, arm, color in (("as written", before, RED), ("repaired", after, GREEN)):
+        picture = spark(arm.curve, top) if grows else bar(getattr(arm, verdict.measure), top)
+        others = f"peak {size(arm.device_peak)}, growth {size(arm.device_growth)}, host {size(arm.host_growth)}, churn {size(arm.churn)}, {1000 * arm.seconds:,.1f} ms"
+        width = len(before.curve) if grows else _BAR
+        yield f"    {name:10} {paint(f'{picture:{width}}', color)} {others}"
+    if verdict.results != "not compared":
+        yield f"    results {verdict.results}"
