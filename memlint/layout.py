@@ -102,16 +102,20 @@ def newline_of(source: Source) -> str:
 
 
 def indent_unit(source: Source, line: int) -> str:
-    """What a block adds to the indentation of its owner, as the code nearest to ``line`` has it."""
-    units: list[tuple[int, str]] = []
-    for statement in ast.walk(source.tree):
-        if isinstance(statement, ast.stmt):
-            for block in blocks(statement):
-                outer, inner = (source.lines[n - 1] for n in (first_line(statement), first_line(block[0])))
-                outer, inner = (text[: len(text) - len(text.lstrip(" \t"))] for text in (outer, inner))
-                if len(inner) > len(outer) and inner.startswith(outer):
-                    units.append((abs(statement.lineno - line), inner[len(outer) :]))
-    return min(units)[1] if units else "    "
+    """What a block adds to the indentation of its owner, as those around ``line`` have it, or else the file."""
+    around: list[ast.stmt] = []
+    inside = source.tree.body
+    while holder := next((each for each in inside if first_line(each) <= line <= last_line(each)), None):
+        around.append(holder)
+        inside = [statement for block in blocks(holder) for statement in block]
+    anywhere = (node for node in ast.walk(source.tree) if isinstance(node, ast.stmt))
+    for statement in itertools.chain(reversed(around), anywhere):
+        for block in blocks(statement):
+            outer, inner = (source.lines[number - 1] for number in (statement.lineno, first_line(block[0])))
+            outer, inner = (text[: len(text) - len(text.lstrip(" \t"))] for text in (outer, inner))
+            if len(inner) > len(outer) and inner.startswith(outer):
+                return inner[len(outer) :]
+    return "    "
 
 
 def differences(start: int, text: str, other: str) -> Iterator[Change]:

@@ -100,7 +100,7 @@ class Patient:
     def __post_init__(self) -> None:
         self.config = cst.PartialParserConfig(default_indent=self.unit, default_newline=self.newline)
         try:
-            wrapper = MetadataWrapper(cst.parse_module(self.text, self.config))
+            wrapper = MetadataWrapper(cst.parse_module(self.text, self.config), unsafe_skip_copy=True)
         except (cst.ParserSyntaxError, RecursionError) as error:
             raise UnknownShape(str(error)) from None
         self.module = wrapper.module

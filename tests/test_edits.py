@@ -229,6 +229,41 @@ def test_enclose_refuses(body: str, first: str, last: str) -> None:
     assert fixed(source, edits.enclose(source, pick(first), pick(last), "with g():")) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ("try:\n    a()\nexcept E as e:\n    b()  # it\nelse:\n    c()\nfinally:\n    d()\n", "b()"),
+        ("try:\n    a()\nfinally:\n    b()\n", "b()"),
+        ("match x:\n    case [1, *y]:\n        a()\n    case _:\n        b()\n", "b()"),
+        ("async def f():\n    async with a:\n        async for x in y:\n            b()\n", "b()"),
+        ("if a:\n    a()\nelif c:\n    b()\nelse:\n    d()\n", "b()"),
+        ("class A:\n    @d\n    # why\n    def f(self):\n        pass\n\n    b()\n", "b()"),
+        ("while a:\n    if c: d()\n    b(); c()\n", None),
+        ("if a:\n\tb()", "b()"),
+        ("if a:\n  b()  # x\n  \n  # end\n# out\n", "b()"),
+    ],
+)
+def test_blocks_of_every_kind(text: str, inner: str | None) -> None:
+    source = Source("a.py", text)
+    node = statement(source, inner or "b()")
+    fixes = (
+        edits.enclose(source, node, node, "with g():"),
+        edits.delete(source, node),
+        edits.insert_after(source, node, "z()"),
+    )
+    for fix, expected in (each for each in requests(source) if each[0].operations in [fix.operations for fix in fixes]):
+        prove(source, fix, expected)
+    assert [fixed(source, fix) is not None for fix in fixes] == [inner is not None] * 3
+
+
+def test_documentation_stays_documentation() -> None:
+    source = source_of("def f():\n    'doc'\n    a()\n")
+    doc = statement(source, "'doc'")
+    assert fixed(source, edits.insert_before(source, doc, "b()")) is None
+    assert fixed(source, edits.move(source, statement(source, "a()"), doc)) is None
+    assert fixed(source, edits.insert_after(source, doc, "b()")) == "def f():\n    'doc'\n    b()\n    a()\n"
+
+
 def test_a_lambda_or_inner_generator_may_be_enclosed() -> None:
     source = source_of("def f():\n    def g():\n        yield 1\n    return g\n")
     fix = edits.enclose(source, statement(source, "def g"), statement(source, "return"), "with h():")
