@@ -343,7 +343,7 @@ def drop_keyword(patient: Patient, spans: Sequence[Span], name: str) -> None:
         if before is None:
             if not args and not _commented(space):
                 space = cst.SimpleWhitespace("")
-            elif args and not isinstance(lead, cst.ParenthesizedWhitespace) and not _breaks(tail):
+            elif args and not isinstance(lead, cst.ParenthesizedWhitespace) and not _commented(tail):
                 space = lead
             return updated.with_changes(args=args, whitespace_before_args=space)
         if index < len(args) or ended:
@@ -354,10 +354,6 @@ def drop_keyword(patient: Patient, spans: Sequence[Span], name: str) -> None:
         return updated.with_changes(args=args)
 
     patient.nodes[call].append(change)
-
-
-def _breaks(space: cst.BaseParenthesizableWhitespace) -> bool:
-    return isinstance(space, cst.ParenthesizedWhitespace)
 
 
 def _joined(

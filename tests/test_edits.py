@@ -149,6 +149,11 @@ def test_set_keyword(call: str, expected: str | None) -> None:
         ("f(a,\n  k=1)", "f(a)"),
         ("f(a, k=1,\n  b=2)", "f(a,\n  b=2)"),
         ("f(\n    k=1,\n)", "f()"),
+        ("f(k=1,\n  b=2)", "f(b=2)"),
+        ("f(k=1,  # kept\n  b=2)", "f(  # kept\n  b=2)"),
+        ("f(a, k=1,  # kept\n  b=2)", "f(a,  # kept\n  b=2)"),
+        ("f(\n    a, k=1,\n)", "f(\n    a,\n)"),
+        ("f(\n    a,\n    # kept\n    k=1,\n    b=2,\n)", "f(\n    a,\n    # kept\n    b=2,\n)"),
     ],
 )
 def test_drop_keyword(call: str, expected: str | None) -> None:
