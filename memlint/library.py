@@ -19,6 +19,7 @@ contain ``*``. ``[alias]`` maps one prefix to another; ``.*`` at its end stands 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -39,6 +40,7 @@ PARENTS: Mapping[str, str] = MappingProxyType(
         "defaultdict": "dict",
         "counter": "dict",
         "shape": "tuple",
+        "outputs": "dict",
     }
 )
 """Kinds that answer to another kind's methods where they have none of their own."""
@@ -47,8 +49,8 @@ KINDS = frozenset(
     """
     tensor parameter indices number string bytes none bool module optimizer scheduler scaler loader dataset sampler list
     tuple dict defaultdict counter set deque queue iterator ndarray device dtype shape distribution context handle
-    function meter logger writer progress accelerator fabric engine trainer event figure file profiler generator graph_node
-    packed path frame
+    function meter logger writer run progress accelerator fabric engine trainer event figure file profiler
+    generator graph_node packed path frame outputs tokenizer pipeline keras_model
     """.split()  # noqa: SIM905
 )
 """What an object is, as far as memory goes. *parameter*: a leaf tensor that requires gradients; *indices*: a tensor of
@@ -81,8 +83,8 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with
         # autograd off, on; differentiated: it calls backward on what they return; collected: it keeps what they return
-        # over the epoch; detached: it detaches that first; optimizers: they return the optimizers; worker: it may run
-        # in a process of a loader.
+        # over the epoch; detached: it detaches that first; optimizers, loader: they return optimizers, a loader;
+        # worker: it may run in a process of a loader; forward: it is what calling the module does.
         "hooks": frozenset(
             {"no_grad", "grad", "differentiated", "collected", "detached", "optimizers", "worker", "forward", "loader"}
         ),
@@ -218,13 +220,34 @@ def _known(key: str, words: Iterable[str]) -> None:
             raise LibraryError(f"unknown word {word!r} for {key}{_nearest(word, WORDS[key])}")
 
 
+class _Entry:
+    """A row that is parsed when somebody first asks for it: a run meets a few dozen of some seven hundred."""
+
+    __slots__ = ("_row", "_source", "where")
+
+    def __init__(self, source: str | Mapping[str, Any], where: str) -> None:
+        self._source: str | Mapping[str, Any] | None = source
+        self.where = where
+        self._row: Row | None = None
+
+    @property
+    def row(self) -> Row:
+        if self._row is None:
+            table = self._source
+            if isinstance(table, str):
+                table = _parse(f"[[row]]{table}", self.where)["row"][0]
+            self._row = make_row(table or {}, self.where)
+            self._source = None
+        return self._row
+
+
 class Library:
     """The rows of all files, and the user's own over them. Immutable once loaded; share one."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Row] = {}
-        self._methods: dict[str, dict[str, Row]] = {}
-        self._globs: dict[str, list[tuple[str, Row]]] = {}
+        self._rows: dict[str, _Entry] = {}
+        self._methods: dict[str, dict[str, _Entry]] = {}
+        self._globs: dict[str, list[tuple[str, _Entry]]] = {}
         self._aliases: dict[str, str] = {}
         self._canonical: dict[str, str] = {}
         self._found: dict[str, Row | None] = {}
@@ -237,38 +260,39 @@ class Library:
             LibraryError: a row that does not keep to the vocabulary.
         """
         library = cls()
-        for file, tables in _tables():
-            library._aliases.update(tables.get("alias", {}))
-            for number, table in enumerate(tables.get("row", ()), 1):
-                library._add(table, f"{file}: row {number} ({str(table.get('names', '')).strip()[:40]})")
+        aliases, entries = _shipped_entries()
+        library._aliases.update(aliases)
+        for places, entry in entries:
+            library._add(places, entry)
         for name, value in (extra or {}).items():
             if isinstance(value, str):
                 library._aliases[name] = value
             elif isinstance(value, Mapping):
-                library._add({**value, "names": name}, f"library row {name!r}")
+                entry = _Entry(value, f"library row {name!r}")
+                if misplaced := _PLACES & value.keys():
+                    raise LibraryError(f"{entry.where}: {sorted(misplaced)[0]!r} has no place here")
+                entry.row  # noqa: B018  so that a fault shows at once
+                library._add({"names": name}, entry)
             else:
                 raise LibraryError(f"library row {name!r}: a table or the name that it stands for, not {value!r}")
         return library
 
-    def _add(self, table: Mapping[str, Any], where: str) -> None:
-        row = make_row(table, where)
-        names = _words(table.get("names", ()))
+    def _add(self, places: Mapping[str, str], entry: _Entry) -> None:
+        names = places.get("names", "").split()
         if not names:
-            raise LibraryError(f"{where}: no names")
-        kinds = _words(table.get("on", ()))
+            raise LibraryError(f"{entry.where}: no names")
+        kinds = places.get("on", "").split()
         for kind in kinds:
             if kind != "any" and kind not in KINDS:
-                raise LibraryError(f"{where}: unknown word {kind!r} for on{_nearest(kind, KINDS)}")
-            methods = self._methods.setdefault(kind, {})
-            for name in names:
-                methods[name] = row
-        for prefix in _words(table.get("in", ())) or (() if kinds else ("",)):
+                raise LibraryError(f"{entry.where}: unknown word {kind!r} for on{_nearest(kind, KINDS)}")
+            self._methods.setdefault(kind, {}).update(dict.fromkeys(names, entry))
+        for prefix in places.get("in", "").split() or (() if kinds else ("",)):
             for name in names:
                 qualified = f"{prefix}.{name}" if prefix else name
                 if "*" in name:
-                    self._globs.setdefault(qualified.split(".")[0], []).append((qualified, row))
+                    self._globs.setdefault(qualified.split(".")[0], []).append((qualified, entry))
                 else:
-                    self._rows[qualified] = row
+                    self._rows[qualified] = entry
 
     def canonical(self, name: str) -> str:
         """The name under which the library knows ``name``: ``torch.optim.adam.Adam`` → ``torch.optim.Adam``."""
@@ -292,7 +316,7 @@ class Library:
         for length in range(len(parts), 0, -1):
             prefix = ".".join(parts[:length])
             target = self._aliases.get(prefix)
-            if target is None and length > 1:
+            if target is None and 1 < length < len(parts):
                 target = self._aliases.get(".".join(parts[: length - 1]) + ".*")
             if target is not None:
                 renamed = ".".join(filter(None, (target, *parts[length:])))
@@ -309,15 +333,15 @@ class Library:
             return row
 
     def _find(self, name: str) -> Row | None:
-        row = self._rows.get(name)
-        if row is not None:
-            return row
+        entry = self._rows.get(name)
+        if entry is not None:
+            return entry.row
         owner, _, attribute = name.rpartition(".")
         if owner and (row := self.member(owner, attribute)) is not None:
             return row
         for pattern, candidate in self._globs.get(name.split(".")[0], ()):
             if fnmatchcase(name, pattern):
-                return candidate
+                return candidate.row
         return None
 
     def member(self, owner: str, name: str) -> Row | None:
@@ -328,21 +352,21 @@ class Library:
         for base in (owner, *self.bases(owner)):
             found = self._rows.get(f"{self.canonical(base)}.{name}")
             if found is not None:
-                return found
+                return found.row
         return self.method(row.kind, name)
 
     def method(self, kind: str, name: str) -> Row | None:
         """The row of a method or attribute by the kind of its receiver."""
         while kind:
-            row = self._methods.get(kind, {}).get(name)
-            if row is not None:
-                return row
+            entry = self._methods.get(kind, {}).get(name)
+            if entry is not None:
+                return entry.row
             kind = PARENTS.get(kind, "")
         return None
 
     def duck(self, name: str) -> Row | None:
         """The row of a method whose name says what it does on any receiver, or None."""
-        return self._methods.get("any", {}).get(name)
+        return self.method("any", name)
 
     def bases(self, name: str) -> tuple[str, ...]:
         """The library classes that a class derives from, nearest first, each once."""
@@ -363,28 +387,44 @@ class Library:
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Every row with its qualified name, patterns included; methods by kind as ``kind:name``."""
-        yield from self._rows.items()
+        for name, entry in self._rows.items():
+            yield name, entry.row
         for patterns in self._globs.values():
-            yield from patterns
+            for name, entry in patterns:
+                yield name, entry.row
         for kind, methods in self._methods.items():
-            for name, row in methods.items():
-                yield f"{kind}:{name}", row
+            for name, entry in methods.items():
+                yield f"{kind}:{name}", entry.row
 
 
-@functools.cache
-def _tables() -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def _parse(text: str, where: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LibraryError(f"{where}: {error}") from None
 
-    found = []
+
+_HEAD = re.compile(r"^\[\[row\]\]", re.MULTILINE)
+_PLACE = re.compile(r"^(in|on|names) = (?:'''([^']*)'''|'([^'\n]*)')", re.MULTILINE)
+
+
+@functools.cache
+def _shipped_entries() -> tuple[Mapping[str, str], tuple[tuple[Mapping[str, str], _Entry], ...]]:
+    """The aliases, and where each row belongs. Reading all rows would take longer than checking a file."""
+    aliases: dict[str, str] = {}
+    entries = []
     for path in sorted(FOLDER.glob("*.toml")):
-        try:
-            found.append((path.name, tomllib.loads(path.read_text("utf-8"))))
-        except tomllib.TOMLDecodeError as error:
-            raise LibraryError(f"{path.name}: {error}") from None
-    return tuple(found)
+        head, *rows = _HEAD.split(path.read_text("utf-8"))
+        aliases.update(_parse(head, path.name).get("alias", {}))
+        for number, text in enumerate(rows, 1):
+            places = {key: long or short for key, long, short in _PLACE.findall(text)}
+            where = f"{path.name}: row {number} ({places.get('names', '').strip()[:40]})"
+            entries.append((places, _Entry(text, where)))
+    return aliases, tuple(entries)
 
 
 @functools.cache
