@@ -1,0 +1,180 @@
+"""Runs the trials in the rules' pages, keeps what they cost, and writes the figures into the pages.
+
+``python -m memlint.trial.record --device cuda --out fixtures/costs`` runs and keeps; ``--pages`` writes the kept figures into
+the pages. Where memlint's own dependencies are missing, ``--plan FILE`` here and ``--from FILE`` there part the two halves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from memlint.rule import Claim
+from memlint.trial.judge import judge
+from memlint.trial.run import Limits, Spec, Trials
+
+START, END = "<!-- costs -->", "<!-- /costs -->"
+STEPS = 12
+
+Planned = dict[str, Any]
+
+
+class RecordError(Exception):
+    """A page's trial that cannot be planned; the message names the page and says why."""
+
+
+def plan(pages: Sequence[Path]) -> Iterator[Planned]:
+    """The trials of ``pages``: rule, name, claim and both texts. Raises `RecordError` where the rule finds or mends nothing."""
+    from memlint.page import read
+
+    for path in pages:
+        page = read(path)
+        for block in page.trials:
+            name = next((word for word in block.words if word not in ("python", "trial")), page.name)
+            yield plan_one(page.name, name, block.text)
+
+
+def plan_one(rule: str, name: str, text: str) -> Planned:
+    """One trial: the finding of ``rule`` in ``text`` and memlint's own repair of it. Raises `RecordError`."""
+    from memlint.check import Options, check_paths
+    from memlint.edits import apply_edits
+    from memlint.trial.watch import locate
+
+    path = "memlint_trial_page.py"
+    report = check_paths([path], Options(select=(rule,), cache=False, overlay={path: text.encode()}))
+    found = [finding for finding in report.findings if finding.name == rule]
+    if len(found) != 1:
+        raise RecordError(f"{rule}, trial {name}: {len(found)} findings in place of one")
+    finding, source = found[0], report.sources[path]
+    if finding.fix is None or not finding.fix.edits:
+        raise RecordError(f"{rule}, trial {name}: the finding has no fix to compare with")
+    place = locate(source.text, finding.span.line, finding.span.column)
+    return {
+        "rule": rule,
+        "trial": name,
+        "claim": (finding.claim or Claim.GROWTH).value,
+        "function": place.function,
+        "loop": place.loop,
+        "before": source.text,
+        "after": apply_edits(source, finding.fix.edits),
+    }
+
+
+def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dict[str, Any]]:
+    """One row of figures for each planned trial on ``device``."""
+    with Trials(limits) as trials:
+        for item in planned:
+            arms = {"before": item["before"], "after": item["after"]}
+            nowhere = "/nonexistent/memlint_trial_page.py"
+            spec = Spec(
+                nowhere, "memlint_trial_page", "/nonexistent", (), item["function"], item["loop"], arms, None, device, STEPS
+            )
+            answer = trials.run(spec)
+            verdict = judge(Claim(item["claim"]), answer, "harness", device)
+            row = {key: item[key] for key in ("rule", "trial")}
+            row |= {**verdict.as_json(), "measure": verdict.measure, "torch": answer.data.get("torch", "")}
+            for arm, measured in (("before", verdict.before), ("after", verdict.after)):
+                if measured is not None:
+                    row[arm] = {**measured.as_json(), "workspace": measured.workspace}
+            row["date"] = datetime.date.today().isoformat()
+            if answer.log and verdict.status == "undecided":
+                print(answer.log[-2000:], file=sys.stderr)
+            yield row
+
+
+def slug(device: str) -> str:
+    """A file name for a device's name."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def write(rows: Sequence[dict[str, Any]], folder: Path) -> Path:
+    """Keep ``rows``, sorted, in ``folder`` under the device's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{slug(rows[0]['device'])}.json"
+    ordered = sorted(rows, key=lambda row: (row["rule"], row["trial"]))
+    path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def table(rule: str, folder: Path) -> str:
+    """The figures kept for ``rule`` as a Markdown table, "" where there are none."""
+    rows = [r for file in sorted(folder.glob("*.json")) for r in json.loads(file.read_text()) if r["rule"] == rule]
+    if not rows:
+        return ""
+    lines = [
+        "| trial | device | peak, written / repaired | growth an iteration | host growth | allocated an iteration | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["trial"], r["device"])):
+        cells = [row["trial"], f"{row['device']}, torch {row['torch']}"]
+        if row["before"] and row["after"]:
+            for key, unit, name in (("device_peak", 2**20, "MiB"), ("device_growth", 2**10, "KiB"), ("host_growth", 2**10, "KiB"), ("churn", 2**20, "MiB")):
+                cells.append(f"{row['before'][key] / unit:,.1f} / {row['after'][key] / unit:,.1f} {name}")
+        else:
+            cells += ["", "", "", ""]
+        lines.append(f"| {' | '.join([*cells, row['status']])} |")
+    return "\n".join(lines)
+
+
+def with_table(text: str, figures: str) -> str:
+    """A page's text with ``figures`` between the markers, which go to its end where it has none yet."""
+    block = f"{START}\n{figures}\n{END}"
+    if START in text:
+        return re.sub(re.escape(START) + ".*?" + re.escape(END), lambda _: block, text, flags=re.S)
+    return f"{text.rstrip()}\n\n{block}\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status: 0 all confirmed, 1 not all, 2 no trial could be planned."""
+    parser = argparse.ArgumentParser(prog="python -m memlint.trial.record", description=__doc__)
+    parser.add_argument("--device", default="fake")
+    parser.add_argument("--rules", type=Path, default=Path("rules"), help="the folder of the pages")
+    parser.add_argument("--out", type=Path, default=Path("fixtures/costs"))
+    parser.add_argument("--plan", type=Path, help="write the planned trials there and run nothing")
+    parser.add_argument("--from", dest="planned", type=Path, help="run trials planned earlier")
+    parser.add_argument("--pages", action="store_true", help="write the kept figures into the pages and run nothing")
+    parser.add_argument("--timeout", type=float, default=300.0)
+    given = parser.parse_args(arguments)
+    pages = sorted(given.rules.glob("*.md"))
+    if given.pages:
+        for page in pages:
+            if figures := table(page.stem.replace("_", "-"), given.out):
+                page.write_text(with_table(page.read_text(encoding="utf-8"), figures), encoding="utf-8")
+        return 0
+    try:
+        planned = json.loads(given.planned.read_text()) if given.planned else list(plan(pages))
+    except RecordError as error:
+        print(f"record: {error}", file=sys.stderr)
+        return 2
+    if given.plan:
+        given.plan.write_text(json.dumps(planned, indent=1) + "\n")
+        return 0
+    device = "cuda:0" if given.device == "cuda" else given.device
+    rows = []
+    for row in run(planned, device, Limits(given.timeout, None)):
+        rows.append(row)
+        print(_line(row), flush=True)
+    if rows:
+        print(write(rows, given.out))
+    return int(any(row["status"] != "confirmed" for row in rows))
+
+
+def _line(row: dict[str, Any]) -> str:
+    head = f"{row['rule']} {row['trial']}: {row['status']} {row['measure']} {row['results']} {row['reason']}"
+    arms = [(name, row[name]) for name in ("before", "after") if row[name]]
+    return head + "".join(
+        f"\n  {name:6} peak {arm['device_peak'] / 2**20:,.1f} MiB, growth {arm['device_growth'] / 2**10:,.1f} KiB,"
+        f" host {arm['host_growth'] / 2**10:,.2f} KiB, churn {arm['churn'] / 2**20:,.1f} MiB, {1000 * arm['seconds']:.1f} ms,"
+        f" workspace {arm['workspace'] / 2**20:.1f} MiB"
+        for name, arm in arms
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
