@@ -26,7 +26,7 @@ def snapshot(returned: Any, arguments: dict[str, Any]) -> Snapshot:
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[str, str]:
-    """How the snapshots agree (identical bit for bit, close within rounding, different), and the first path that does not."""
+    """How the snapshots agree (bit for bit, within rounding, or not), and the first path where they do not."""
     if not before and not after:
         return NOT_COMPARED, ""
     worst, where = IDENTICAL, ""

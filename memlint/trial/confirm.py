@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from memlint.edits import apply_edits
 from memlint.rule import Claim, Finding
@@ -17,11 +17,11 @@ SUPPLY = "supply --harness FILE with setup(device)"
 
 @dataclass(frozen=True)
 class Settings:
-    """How to confirm. ``device`` is "auto", "fake", "cpu", "cuda" or "cuda:N"; ``harness`` the text of the user's own."""
+    """How to confirm: ``device`` is auto, fake, cpu, cuda or cuda:N; ``harness`` the text of the user's own."""
 
     device: str = "auto"
     steps: int = 12
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     harness: str | None = None
 
 
@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Confirmer:
-    """A context that confirms findings one by one, in children of one process. Raises `run.TrialError` without torch."""
+    """A context that confirms findings one by one, in children of one process. Without torch: `run.TrialError`."""
 
     def __init__(self, settings: Settings, trials: Trials | None = None) -> None:
         self.settings = settings

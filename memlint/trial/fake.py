@@ -1,7 +1,8 @@
 """A pretended GPU: tensors without data on the CPU, some of which say that they lie on ``cuda:0``.
 
-Real fake-CUDA tensors need a device guard that only a CUDA build has, and random initialisers need its generator. So every
-tensor is a fake CPU tensor, the ledger knows which ones would be on the GPU, and the Python API is answered to match.
+Fake tensors on a real "cuda" device need a device guard that only a CUDA build has, and random initialisers its
+generator. So every tensor is a fake CPU tensor, the ledger knows which ones would be on the GPU, and the Python API is
+answered to match.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _VALUES = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torc
 _BOOLEAN = "a branch depends on a tensor's value, which fake tensors do not have"
 
 
-class FakeLedger(Ledger):
+class FakeLedger(Ledger):  # type: ignore[no-untyped-call]
     """The ledger of a pretended GPU, which also answers for the values that fake tensors lack: ones.
 
     Attributes:
@@ -43,7 +44,8 @@ class FakeLedger(Ledger):
         """The device that user code is told: the ledger's, but for the code that carries out an operator."""
         if self._depth == 0 and self.side(tensor) == DEVICE:
             return _GPU
-        return _fake_device(tensor)
+        device: torch.device = _fake_device(tensor)
+        return device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _aten._local_scalar_dense.default:
@@ -124,7 +126,7 @@ class PretendGpu(TorchFunctionMode):
                         if new is not old:
                             is_parameter = isinstance(old, torch.nn.Parameter)
                             store[name] = torch.nn.Parameter(new, old.requires_grad) if is_parameter else new
-                        if old.grad is not None and store[name] is old:
+                        elif old.grad is not None:
                             old.grad = function(old.grad)
         finally:
             self._converting = False
@@ -160,7 +162,7 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
     optimizers = importlib.import_module("torch.optim.optimizer")
     gpu = PretendGpu(ledger)
     nothing = {name: lambda *a, **k: None for name in _SILENT}
-    answers = {
+    answers: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
@@ -174,6 +176,7 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
         "max_memory_allocated": lambda *a: ledger.peak,
         "max_memory_reserved": lambda *a: ledger.peak,
     }
+    replaced: dict[str, Any] = {**nothing, **answers}
     loader_init = torch.utils.data.DataLoader.__init__
     autocast_init = torch.autocast.__init__
 
@@ -185,18 +188,16 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
     def on_cpu(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         autocast_init(self, "cpu", *args, **kwargs)
 
-    scaler = torch.cuda.amp.GradScaler
+    scaler: Any = torch.cuda.amp.GradScaler.__mro__[1]
     types = optimizers._foreach_supported_types
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(torch.cuda, **nothing, **answers))
+        stack.enter_context(mock.patch.multiple(torch.cuda, **replaced))
         stack.enter_context(
             mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse))
         )
         stack.enter_context(mock.patch.object(torch.utils.data.DataLoader, "__init__", in_process))
         stack.enter_context(mock.patch.object(torch.autocast, "__init__", on_cpu))
-        stack.enter_context(
-            mock.patch.object(scaler.__mro__[1], "__init__", _disabled_scaler(scaler.__mro__[1].__init__))
-        )
+        stack.enter_context(mock.patch.object(scaler, "__init__", _disabled_scaler(scaler.__init__)))
         stack.enter_context(mock.patch.object(FakeTensor, "device", property(ledger.device)))
         stack.enter_context(mock.patch.object(optimizers, "_foreach_supported_types", [*types, FakeTensor]))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

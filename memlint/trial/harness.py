@@ -125,9 +125,10 @@ def _text(finding: Finding, place: Place, steps: int, roles: Roles) -> str:
     if used:
         imports += ["", f"from memlint.trial.standins import {', '.join(used)}"]
     head = "\n".join(imports).strip("\n")
-    return f'''"""How memlint confirm calls `{place.function}` for {finding.code} {finding.name} at {finding.path}:{finding.span.line}.
+    at = f"{finding.path}:{finding.span.line}"
+    return f'''"""How memlint confirm calls `{place.function}` for {finding.code} {finding.name} at {at}.
 
-Edit it to your model and data and keep it: memlint confirm --harness THIS_FILE {finding.path}:{finding.span.line}
+Edit it to your model and data and keep it: memlint confirm --harness THIS_FILE {at}
 `module` is the module under test; what setup returns are the arguments (`self`: the object whose method is called).
 """
 

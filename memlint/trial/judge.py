@@ -26,7 +26,7 @@ class Measurement:
     Attributes:
         curve: live device bytes after each iteration, the state before the first one first.
         host_noise: bytes by which the host's growth is uncertain.
-        workspace: bytes that a library took once for the whole process while this arm ran.
+        workspace: bytes that cuBLAS took once for the whole process while this arm ran; not in `device_peak`.
         failure: why the arm did not run to its end, or "".
         exhausted: it ended out of memory.
     """
@@ -51,11 +51,13 @@ class Measurement:
         count = len(readings) - 1
         ended = arm.get("ended", "failed")
         stage = f"{arm['stage']}: " if arm.get("stage") in ("import", "setup") else ""
+        workspace = arm.get("workspace", 0.0)
         base = cls(
             iterations=max(count, 0),
+            workspace=workspace,
             failure="" if ended in ("returned", "cut short") else stage + arm.get("message", "it gave no answer"),
             exhausted=ended == "out of memory",
-            device_peak=max([r["peak"] for r in readings[1:]] + [arm.get("peak", 0.0)]),
+            device_peak=max([r["peak"] for r in readings[1:]] + [arm.get("peak", 0.0)]) - workspace,
         )
         if count < 1:
             return base
@@ -72,7 +74,6 @@ class Measurement:
             seconds=statistics.median(r["seconds"] for r in steady[1:]),
             kept=readings[-1]["live"],
             curve=tuple(r["live"] for r in readings),
-            workspace=arm.get("workspace", 0.0),
         )
 
     def as_json(self) -> dict[str, float]:
@@ -155,7 +156,7 @@ def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str,
         fell = before.host_growth - after.host_growth > max(BLOCK, noise)
         return ("host_growth", True) if grows and fell else ("device_growth", False)
     if claim is Claim.PEAK:
-        return "device_peak", before.device_peak - before.workspace - after.device_peak > BLOCK
+        return "device_peak", before.device_peak - after.device_peak > BLOCK
     if claim is Claim.KEPT:
         return "kept", before.kept - after.kept > BLOCK
     if claim is Claim.CHURN:

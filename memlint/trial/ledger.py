@@ -18,7 +18,7 @@ class OverLimit(MemoryError):
     """The ledger's live bytes have passed the limit set for the trial."""
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Live, peak and cumulative bytes of every storage that an operator makes, takes or views while the mode is on.
 
     Each storage counts once, rounded up to 512 bytes, from the operator that first shows it until it is freed. It lies
@@ -32,7 +32,7 @@ class Ledger(TorchDispatchMode):
     """
 
     def __init__(self, everywhere: bool = True, limit: int | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = self.churn = self.host = 0
         self._everywhere = everywhere
         self._limit = limit

@@ -16,12 +16,23 @@ Reading = dict[str, float]
 
 
 class Allocator(Protocol):
-    """A count of device bytes. ``host`` is what of it stands in this process's own heap."""
+    """A count of device bytes."""
 
-    live: int
-    peak: int
-    churn: int
-    host: int
+    @property
+    def live(self) -> int:
+        """Bytes now alive."""
+
+    @property
+    def peak(self) -> int:
+        """Most bytes alive since `reset_peak`."""
+
+    @property
+    def churn(self) -> int:
+        """Bytes allocated in all."""
+
+    @property
+    def host(self) -> int:
+        """What of the live bytes stands in this process's own heap."""
 
     def reset_peak(self) -> None:
         """Start looking for a new peak, from what is alive now."""
@@ -34,7 +45,7 @@ class CudaAllocator:
 
     def __init__(self, device: torch.device, limit: int | None = None) -> None:
         self._device = device
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         if limit is not None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
@@ -69,8 +80,24 @@ class LedgerAllocator:
         self._ledger = ledger
         self._real = real
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+    @property
+    def live(self) -> int:
+        """Bytes now alive on the device."""
+        return self._ledger.live
+
+    @property
+    def peak(self) -> int:
+        """Most bytes alive on the device since `reset_peak`."""
+        return self._ledger.peak
+
+    @property
+    def churn(self) -> int:
+        """Bytes allocated on the device in all."""
+        return self._ledger.churn
+
+    def reset_peak(self) -> None:
+        """Start looking for a new peak, from what is alive now."""
+        self._ledger.reset_peak()
 
     @property
     def host(self) -> int:
@@ -113,11 +140,14 @@ class Meter:
         self._since = time.perf_counter()
 
 
+_MALLINFO_FIELDS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
 class _Mallinfo(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO_FIELDS]
 
 
 def _mallinfo() -> Any:

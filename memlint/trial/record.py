@@ -1,7 +1,8 @@
 """Runs the trials in the rules' pages, keeps what they cost, and writes the figures into the pages.
 
-``python -m memlint.trial.record --device cuda --out fixtures/costs`` runs and keeps; ``--pages`` writes the kept figures into
-the pages. Where memlint's own dependencies are missing, ``--plan FILE`` here and ``--from FILE`` there part the two halves.
+``python -m memlint.trial.record --device cuda --out fixtures/costs`` runs and keeps; ``--pages`` writes the kept
+figures into the pages. Where memlint's own dependencies are missing, ``--plan FILE`` elsewhere and ``--from FILE``
+there part the two halves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from memlint.trial.run import Limits, Spec, Trials
 
 START, END = "<!-- costs -->", "<!-- /costs -->"
 STEPS = 12
+_COLUMNS = (
+    ("device_peak", 2**20, "MiB"),
+    ("device_growth", 2**10, "KiB"),
+    ("host_growth", 2**10, "KiB"),
+    ("churn", 2**20, "MiB"),
+)
 
 Planned = dict[str, Any]
 
@@ -30,7 +37,7 @@ class RecordError(Exception):
 
 
 def plan(pages: Sequence[Path]) -> Iterator[Planned]:
-    """The trials of ``pages``: rule, name, claim and both texts. Raises `RecordError` where the rule finds or mends nothing."""
+    """The trials of ``pages``. Raises `RecordError` where the rule finds or mends nothing in one."""
     from memlint.page import read
 
     for path in pages:
@@ -72,9 +79,8 @@ def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dic
         for item in planned:
             arms = {"before": item["before"], "after": item["after"]}
             nowhere = "/nonexistent/memlint_trial_page.py"
-            spec = Spec(
-                nowhere, "memlint_trial_page", "/nonexistent", (), item["function"], item["loop"], arms, None, device, STEPS
-            )
+            place = item["function"], item["loop"]
+            spec = Spec(nowhere, "memlint_trial_page", "/nonexistent", (), *place, arms, None, device, STEPS)
             answer = trials.run(spec)
             verdict = judge(Claim(item["claim"]), answer, "harness", device)
             row = {key: item[key] for key in ("rule", "trial")}
@@ -108,13 +114,13 @@ def table(rule: str, folder: Path) -> str:
     if not rows:
         return ""
     lines = [
-        "| trial | device | peak, written / repaired | growth an iteration | host growth | allocated an iteration | verdict |",
+        "| trial | device | peak, written / repaired | growth an iteration | host growth | allocated | verdict |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["trial"], r["device"])):
         cells = [row["trial"], f"{row['device']}, torch {row['torch']}"]
         if row["before"] and row["after"]:
-            for key, unit, name in (("device_peak", 2**20, "MiB"), ("device_growth", 2**10, "KiB"), ("host_growth", 2**10, "KiB"), ("churn", 2**20, "MiB")):
+            for key, unit, name in _COLUMNS:
                 cells.append(f"{row['before'][key] / unit:,.1f} / {row['after'][key] / unit:,.1f} {name}")
         else:
             cells += ["", "", "", ""]
@@ -170,8 +176,8 @@ def _line(row: dict[str, Any]) -> str:
     arms = [(name, row[name]) for name in ("before", "after") if row[name]]
     return head + "".join(
         f"\n  {name:6} peak {arm['device_peak'] / 2**20:,.1f} MiB, growth {arm['device_growth'] / 2**10:,.1f} KiB,"
-        f" host {arm['host_growth'] / 2**10:,.2f} KiB, churn {arm['churn'] / 2**20:,.1f} MiB, {1000 * arm['seconds']:.1f} ms,"
-        f" workspace {arm['workspace'] / 2**20:.1f} MiB"
+        f" host {arm['host_growth'] / 2**10:,.2f} KiB, churn {arm['churn'] / 2**20:,.1f} MiB,"
+        f" {1000 * arm['seconds']:.1f} ms, workspace {arm['workspace'] / 2**20:.1f} MiB"
         for name, arm in arms
     )
 

@@ -85,7 +85,10 @@ class Setup:
 
 
 class Roles:
-    """Makes the set-up of one function. ``kind`` is the kind of batch to try, ``model`` an expression for the project's own model, or ""."""
+    """Makes the set-up of one function.
+
+    ``kind`` is the kind of batch to try, ``model`` an expression for the project's own model, or "" for a stand-in.
+    """
 
     def __init__(
         self,
@@ -221,7 +224,7 @@ class Roles:
         if role == "loader":
             if self._model and not setup.models:
                 self._made("model", "model", "model")
-            steps = "2" if self._epochs() else "STEPS"
+            steps = "1" if self._epochs() else "STEPS"
             return f"Batches({steps}, lambda: {self._batch(name)})"
         if role == "scheduler":
             optimizer = next(iter(setup.optimizers), "") or self._made("optimizer", "optimizer", "optimizer")
@@ -277,9 +280,9 @@ class Roles:
                 isinstance(node, ast.Attribute)
                 and node.attr in ("loss", "logits", "last_hidden_state")
                 and isinstance(node.value, ast.Call)
+                and _dotted(node.value.func) == name
             ):
-                if _dotted(node.value.func) == name:
-                    return "output"
+                return "output"
             if not (
                 isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _dotted(node.value.func) == name
             ):
@@ -324,20 +327,15 @@ class Roles:
             and isinstance(s.slice, ast.Constant)
         ]
         words = list(dict.fromkeys(key for key in keys if isinstance(key, str)))
-        if words:
-            return (
-                "Output("
-                + ", ".join(f"{key}={self._element(key, last=False)}" for key in words if key.isidentifier())
-                + ")"
-            )
         numbers = [key for key in keys if isinstance(key, int)]
-        if numbers:
-            return (
-                f"({', '.join(self._element('', last=i == max(numbers) and i > 0) for i in range(max(numbers) + 1))},)"
-            )
+        if numbers and not words:
+            count = max(numbers) + 1
+            return f"({', '.join(self._element('', last=0 < i == count - 1) for i in range(count))},)"
         attributes = sorted(self._uses.get(variable, Use()).attributes - _CALL_NOISE)
-        if variable and self._spread(variable):
-            return f"Output(input_ids={self._element('input_ids', last=False)}, labels={self._element('labels', last=True)})"
+        if not words and variable and self._spread(variable):
+            words = ["input_ids", "labels"]
+        if words:
+            return "Output(" + ", ".join(f"{w}={self._element(w, last=False)}" for w in words if w.isidentifier()) + ")"
         if attributes:
             return "Output(" + ", ".join(f"{a}={self._element(a, last=False)}" for a in attributes) + ")"
         if variable:
@@ -518,7 +516,7 @@ def _is_static(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _literal(start: ast.FunctionDef | None, attribute: str) -> str:
-    """The text that ``__init__`` gives ``attribute`` where that needs nothing from outside: an empty container, a constant."""
+    """The text that ``__init__`` gives ``attribute`` where that is an empty container or a constant."""
     for node in ast.walk(start) if start is not None else ():
         if isinstance(node, ast.Assign) and _dotted(node.targets[0]) == f"self.{attribute}":
             try:

@@ -29,8 +29,8 @@ class Spec:
         root: the folder in which nothing may be written.
         function: dotted path of the flagged function; `loop` is the number of the watched loop in it (`watch.Place`).
         arms: the two texts, "before" and "after".
-        harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where the
-            module has these itself.
+        harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where
+            the module has these itself.
         device: "fake", "cpu" or "cuda:N".
         device_limit: bytes of device memory for one arm.
     """
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: ``fate`` is "ended", "timeout", "memory" or how the child died; ``data`` its answer, ``log`` its output."""
+    """What came back: ``fate`` is "ended", "timeout", "memory" or how the child died; ``data`` is its answer."""
 
     fate: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class TrialError(Exception):
 class Trials:
     """A context in which trials run, one after the other, in children of one process that imports torch once."""
 
-    def __init__(self, limits: Limits = Limits(), python: str = sys.executable) -> None:  # noqa: B008
+    def __init__(self, limits: Limits = Limits(), python: str = sys.executable) -> None:
         self.limits = limits
         self.torch = ""
         self._python = python

@@ -88,7 +88,15 @@ def _arms(verdict: Verdict, before: Measurement, after: Measurement, paint: Pain
     )
     for name, arm, color in (("as written", before, RED), ("repaired", after, GREEN)):
         picture = spark(arm.curve, top) if grows else bar(getattr(arm, verdict.measure), top)
-        others = f"peak {size(arm.device_peak)}, growth {size(arm.device_growth)}, host {size(arm.host_growth)}, churn {size(arm.churn)}, {1000 * arm.seconds:,.1f} ms"
+        others = ", ".join(
+            (
+                f"peak {size(arm.device_peak)}",
+                f"growth {size(arm.device_growth)}",
+                f"host {size(arm.host_growth)}",
+                f"churn {size(arm.churn)}",
+                f"{1000 * arm.seconds:,.1f} ms",
+            )
+        )
         width = len(before.curve) if grows else _BAR
         yield f"    {name:10} {paint(f'{picture:{width}}', color)} {others}"
     if verdict.results != "not compared":

@@ -104,8 +104,8 @@ class Output(dict[str, Any]):
 class StandIn(nn.Module):
     """A small network in place of a model that cannot be built: takes whatever batch it is given.
 
-    ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with loss,
-    logits and hidden states), or several of these joined by commas, as a tuple.
+    ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with
+    loss, logits and hidden states), or several of these joined by commas, as a tuple.
     """
 
     def __init__(self, kind: str = "classes", gives: str = "logits") -> None:
@@ -147,7 +147,8 @@ class StandIn(nn.Module):
         logits = self.head(
             self.body(self.embedding(torch.zeros(BATCH, TOKENS, dtype=torch.long, device=self.head.weight.device)))
         )
-        return logits.argmax(-1)
+        words: torch.Tensor = logits.argmax(-1)
+        return words
 
 
 class Batches:
@@ -218,11 +219,11 @@ def fitted(model: nn.Module, device: Any) -> tuple[str, torch.Tensor]:
 
 
 def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -> Any:
-    """An object of ``cls``: built with ``arguments``, or if that fails an empty one; ``attributes`` that it lacks are set."""
+    """An object of ``cls``, built with ``arguments`` or else bare; the ``attributes`` that it lacks are set."""
     try:
         made = cls(**arguments)
     except Exception:
-        made = cls.__new__(cls)
+        made = object.__new__(cls)
         if isinstance(made, nn.Module):
             nn.Module.__init__(made)
     for name, value in attributes.items():

@@ -17,8 +17,8 @@ class Place:
     """The loop that a trial watches: the ``loop``-th of ``function``, counted in reading order.
 
     ``function`` is a dotted path of classes and functions, "" for the module's own level. ``loop`` is None where the
-    function has no loop around the statement: then each of its calls is an iteration. ``source`` is the text of what the
-    loop runs over, for messages.
+    function has no loop around the statement: then each of its calls is an iteration. ``source`` is the text of what
+    the loop runs over.
     """
 
     function: str
