@@ -58,8 +58,9 @@ integers or booleans, which never carries a graph; *engine*: a module that also 
 
 WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        # same: the receiver or first argument itself; instance: of the class that the method was called on;
-        # element: what the receiver or first argument holds; arguments: the arguments, a tuple of them if several.
+        # same: a method's receiver, or a function's first argument (or its like: a copy, an element-wise result);
+        # instance: one of the class that the method was called on; element: what the receiver or first argument holds;
+        # arguments: the arguments without the receiver, a tuple of them where there are several.
         "returns": KINDS | {"same", "instance", "element", "arguments", "unknown"},
         "of": KINDS | {"element", "elements", "argument", "arguments", "unknown"},
         "items": KINDS | {"element", "same", "unknown"},
@@ -106,7 +107,7 @@ class Row:
 
     returns: str = "unknown"
     of: str = "unknown"  # what the container that it returns holds
-    items: tuple[str, ...] = ()  # the elements of the tuple that it returns
+    items: tuple[str, ...] = ()  # the elements of the tuple that it returns; of each tuple, where `of` is elements
     items_with: str = ""  # … only where this argument is given, else one value of kind `returns`
     graph: str = "unknown"
     view: bool = False  # the result shares, or may share, the storage of the receiver or first argument

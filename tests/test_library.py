@@ -369,7 +369,7 @@ def test_a_name_alone_says_what_the_tensor_or_module_says(name: str) -> None:
         other = LIBRARY.method(kind, method)
         if other is not None:
             assert row.effects <= other.effects
-            assert row.graph in (other.graph, "unknown")
+            assert row.graph in (other.graph, "unknown") or other.graph == "unknown"
 
 
 @needs_torch
