@@ -21,7 +21,7 @@ from memlint.source import Source, SourceError
 from memlint.target import Finder, Target
 
 if TYPE_CHECKING:
-    from memlint.flow import Function
+    from memlint.function import Function
     from memlint.library import Library
     from memlint.project import Project
 

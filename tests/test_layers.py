@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "memlint"
 ORDER = [
     "rule", "toml", "notebook", "source", "suppress", "layout", "imports", "surgery", "edits", "facts",
     "extract", "target", "library", "names", "roles", "flow", "function", "project", "registry", "page",
-    "config", "files", "wire", "cache", "check", "baseline", "apply", "trial", "report", "testing", "cli",
+    "config", "files", "wire", "cache", "check", "baseline", "apply", "report", "trial", "testing", "cli",
     "__main__",
 ]
 # fmt: on
