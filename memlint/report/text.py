@@ -26,14 +26,16 @@ def render(report: Report, color: bool) -> str:
     """The whole report, its summary line last."""
     paint = Paint(color)
     parts: list[str] = []
-    for path, findings in groupby(report.findings, key=lambda f: f.path):
+    for path, group in groupby(report.findings, key=lambda f: f.path):
         parts.append(paint(printable(path), BOLD) + "\n")
+        findings = list(group)
         for finding in findings:
             if finding.level is Level.NOTE:
                 parts += _note(finding, paint)
             else:
                 parts += _finding(finding, report.sources.get(path), paint)
-        parts.append("\n")
+        if findings[-1].level is Level.NOTE:
+            parts.append("\n")
     parts.append(summary(report) + "\n")
     return "".join(parts)
 
