@@ -165,12 +165,20 @@ def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str,
 
 
 def _slope(values: list[float]) -> tuple[float, float]:
-    """Growth an iteration that outliers do not sway (Theil and Sen's), and its uncertainty."""
+    """Growth an iteration and its uncertainty, such that neither outliers nor one jump sway it.
+
+    Theil and Sen's slope of the whole and of both halves, of which the smallest counts: steady growth is in each.
+    """
     if len(values) < 2:
         return 0.0, 0.0
-    slopes = [(values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2)]
-    slope = statistics.median(slopes)
+    middle = len(values) // 2
+    parts = [values, values[: middle + 1], values[middle:]]
+    slope = min((_theil_sen(part) for part in parts if len(part) > 1), key=abs)
     residuals = [value - slope * index for index, value in enumerate(values)]
-    middle = statistics.median(residuals)
-    scatter = statistics.median(abs(r - middle) for r in residuals)
+    centre = statistics.median(residuals)
+    scatter = statistics.median(abs(r - centre) for r in residuals)
     return slope, 2 * scatter / len(values)
+
+
+def _theil_sen(values: list[float]) -> float:
+    return statistics.median((values[j] - values[i]) / (j - i) for i, j in combinations(range(len(values)), 2))

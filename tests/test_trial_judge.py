@@ -1,0 +1,132 @@
+"""A claim and two measurements to a verdict, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memlint.rule import Claim
+from memlint.trial.judge import BLOCK, Measurement, judge, undecided
+from memlint.trial.run import Answer
+
+MIB = 2**20
+
+
+def arm(
+    n: int = 12,
+    *,
+    live: float = 0,
+    peak: float = 10 * MIB,
+    churn: float = MIB,
+    host: Any = 0,
+    seconds: float = 0.01,
+    **more: Any,
+) -> dict[str, Any]:
+    """An arm whose numbers grow by these much an iteration; ``host`` may be a list."""
+    hosts = host if isinstance(host, list) else [host * i for i in range(n + 1)]
+    readings = [
+        {"live": live * i, "peak": peak, "churn": churn * i, "host": 1e8 + hosts[i], "seconds": seconds}
+        for i in range(n + 1)
+    ]
+    return {"ended": "returned", "readings": readings, **more}
+
+
+def verdict(claim: Claim, before: dict[str, Any], after: dict[str, Any], **more: Any) -> Any:
+    return judge(claim, Answer("ended", {"before": before, "after": after, "device": "fake", **more}), "called", "fake")
+
+
+@pytest.mark.parametrize(
+    ("claim", "before", "after", "status", "measure"),
+    [
+        (Claim.GROWTH, {"live": MIB}, {}, "confirmed", "device_growth"),
+        (Claim.GROWTH, {"live": BLOCK}, {}, "refuted", "device_growth"),
+        (Claim.GROWTH, {"live": BLOCK + 1}, {}, "confirmed", "device_growth"),
+        (Claim.GROWTH, {"live": MIB}, {"live": MIB}, "refuted", "device_growth"),
+        (Claim.GROWTH, {"host": 8000}, {"host": 100}, "confirmed", "host_growth"),
+        (Claim.GROWTH, {"host": 300}, {}, "refuted", "device_growth"),
+        (Claim.GROWTH, {}, {"live": MIB}, "refuted", "device_growth"),
+        (Claim.PEAK, {"peak": 11 * MIB}, {}, "confirmed", "device_peak"),
+        (Claim.PEAK, {"peak": 10 * MIB + BLOCK}, {}, "refuted", "device_peak"),
+        (Claim.PEAK, {"peak": 40 * MIB, "workspace": 30 * MIB}, {}, "refuted", "device_peak"),
+        (Claim.PEAK, {"peak": 41 * MIB, "workspace": 30 * MIB}, {}, "confirmed", "device_peak"),
+        (Claim.CHURN, {"churn": 3 * MIB}, {}, "confirmed", "churn"),
+        (Claim.CHURN, {}, {"churn": 3 * MIB}, "refuted", "churn"),
+        (Claim.KEPT, {"live": MIB}, {}, "confirmed", "kept"),
+        (Claim.TIME, {"seconds": 0.02}, {}, "confirmed", "seconds"),
+        (Claim.TIME, {"seconds": 0.0101}, {}, "refuted", "seconds"),
+    ],
+)
+def test_what_each_claim_asks_for(
+    claim: Claim, before: dict[str, Any], after: dict[str, Any], status: str, measure: str
+) -> None:
+    found = verdict(claim, arm(**before), arm(**after))
+    assert (found.status, found.measure) == (status, measure)
+    assert found.reason if status == "refuted" else not found.reason
+
+
+def test_noise_on_the_host_is_no_growth() -> None:
+    noisy = [0.0, 9e4, 1e3, 2e5, 4e4, 9e3, 2e5, 1e5, 3e3, 2e5, 5e4, 8e4, 2e5]
+    assert verdict(Claim.GROWTH, arm(host=noisy), arm()).status == "refuted"
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+def test_one_jump_on_the_host_is_no_growth(at: int) -> None:
+    jump = [1e6 if i >= at else 0.0 for i in range(13)]
+    assert verdict(Claim.GROWTH, arm(host=jump), arm()).status == "refuted"
+    growth = [jumped + 8000 * i for i, jumped in enumerate(jump)]
+    assert Measurement.of(arm(host=growth)).host_growth == pytest.approx(8000, rel=0.01)
+
+
+def test_growth_leaves_the_warm_up_out() -> None:
+    readings = arm(live=0)
+    for i, reading in enumerate(readings["readings"]):
+        reading["live"] = MIB if i >= 2 else 0
+    assert Measurement.of(readings).device_growth == 0
+
+
+def test_out_of_memory_as_written_and_not_repaired_confirms() -> None:
+    before = arm(2, peak=5 * MIB) | {"ended": "out of memory", "message": "CUDA out of memory", "peak": 90 * MIB}
+    found = verdict(Claim.GROWTH, before, arm())
+    assert found.status == "confirmed" and found.before.device_peak == 90 * MIB and "out of memory" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (arm(2), arm(), "as written, the loop made 2 iterations"),
+        (arm(), arm(1), "repaired, the loop made 1 iterations"),
+        (
+            {"ended": "failed", "stage": "import", "message": "No module named 'x'"},
+            arm(),
+            "import: No module named 'x'",
+        ),
+        (arm(doubt="a branch depends on a value"), arm(), "use --device cpu"),
+        (arm(), {"ended": "out of memory", "message": "too much"}, "repaired, too much"),
+    ],
+)
+def test_what_cannot_be_judged_is_undecided_and_says_why(before: Any, after: Any, words: str) -> None:
+    found = verdict(Claim.PEAK, before, after)
+    assert found.status == "undecided" and words in found.reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer("timeout"), "--timeout"),
+        (Answer("memory"), "--memory-limit"),
+        (Answer("killed by SIGSEGV"), "killed by SIGSEGV"),
+        (Answer("ended", {"error": "broken"}), "broken"),
+    ],
+)
+def test_a_child_that_gave_no_answer(answer: Answer, words: str) -> None:
+    found = judge(Claim.PEAK, answer, "called", "fake")
+    assert found.status == "undecided" and words in found.reason
+
+
+def test_the_json_contract() -> None:
+    document = verdict(Claim.PEAK, arm(peak=11 * MIB), arm(), results="identical").as_json()
+    assert list(document) == ["status", "tier", "device", "claim", "iterations", "before", "after", "results", "reason"]
+    assert list(document["before"]) == ["device_peak", "device_growth", "host_growth", "churn", "seconds"]
+    assert document["iterations"] == 12 and document["before"]["device_peak"] == 11 * MIB
+    assert undecided(Claim.PEAK, "called", "fake", "why").as_json()["before"] is None

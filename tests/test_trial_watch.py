@@ -1,0 +1,98 @@
+"""Which loop a finding's line recurs in, and that wrapping it changes nothing but the ticks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from memlint.trial.watch import TICK, WATCH, Place, definition, locate, rewrite
+
+TEXT = """\
+class Trainer:
+    def fit(self, loader):
+        for epoch in range(3):
+            for x, y in loader:
+                loss = "é", f(x)
+                for name, value in parts.items():
+                    self.total[name] += value
+                for p in model.parameters():
+                    p.grad.zero_()
+        return [model(x) for x in loader]
+
+    def training_step(self, batch):
+        self.losses.append(batch)
+
+
+def wait():
+    while True:
+        go(1)
+
+
+go(2)
+"""
+
+
+def column(line: int, what: str) -> int:
+    return TEXT.splitlines()[line - 1].index(what) + 1
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "place"),
+    [
+        (5, "f(x)", Place("Trainer.fit", 1, "loader")),
+        (7, "self", Place("Trainer.fit", 1, "loader")),
+        (9, "p.grad", Place("Trainer.fit", 1, "loader")),
+        (10, "model(x)", Place("Trainer.fit", 4, "loader")),
+        (10, "loader", Place("Trainer.fit")),
+        (4, "loader", Place("Trainer.fit", 0, "range(3)")),
+        (13, "self", Place("Trainer.training_step")),
+        (18, "go", Place("wait", 0, "True")),
+        (21, "go", Place("")),
+    ],
+)
+def test_the_loop_over_steps_around_a_place(line: int, what: str, place: Place) -> None:
+    assert locate(TEXT, line, column(line, what)) == place
+
+
+def test_a_name_that_the_file_lacks_has_no_definition() -> None:
+    assert definition(ast.parse(TEXT), Place("Trainer.missing")) is None
+
+
+def run(text: str, loop: int, over: Callable[[Any], Any], tick: Callable[[], bool]) -> Any:
+    tree = rewrite(ast.parse(text), Place("f", loop))
+    names: dict[str, Any] = {WATCH: over, TICK: tick}
+    exec(compile(tree, "f.py", "exec"), names)
+    return names["f"]
+
+
+def test_the_wrapped_loop_keeps_lines_and_results() -> None:
+    text = """\
+def f(xs):
+    out = []
+    for x in xs:
+        if x == 1:
+            continue
+        out.append(x)
+    return out
+"""
+    seen: list[Any] = []
+    function = run(text, 0, lambda xs: seen.append(xs) or iter(xs), lambda: True)
+    assert function([0, 1, 2]) == [0, 2]
+    assert seen == [[0, 1, 2]]
+    assert function.__code__.co_firstlineno == 1
+
+
+def test_a_while_loop_ticks_before_its_condition() -> None:
+    ticks = iter([True, True, False])
+    function = run(
+        "def f():\n    n = 0\n    while n < 10:\n        n += 1\n    return n\n", 0, iter, lambda: next(ticks)
+    )
+    assert function() == 2
+
+
+def test_a_comprehension_is_a_loop() -> None:
+    function = run("def f(xs):\n    return {x: 1 for x in xs}\n", 0, lambda xs: list(xs)[:1], lambda: True)
+    assert function([4, 5]) == {4: 1}
