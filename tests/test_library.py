@@ -10,6 +10,7 @@ import inspect
 import queue
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,18 +44,16 @@ def resolve(name: str) -> Any:
     parts = name.split(".")
     if hasattr(builtins, parts[0]):
         parts.insert(0, "builtins")
-    for length in range(len(parts) - 1, 0, -1):
-        module = ".".join(parts[:length])
-        try:
-            found: Any = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not (module + ".").startswith(error.name + "."):
-                raise
-            continue
-        for part in parts[length:]:
-            found = getattr(found, part)
-        return found
-    raise ModuleNotFoundError(name, name=parts[0])
+    found: Any = importlib.import_module(parts[0])
+    for length, part in enumerate(parts[1:], 2):
+        if not hasattr(found, part) and isinstance(found, types.ModuleType):
+            try:
+                importlib.import_module(".".join(parts[:length]))
+            except ModuleNotFoundError as error:
+                if error.name != ".".join(parts[:length]):
+                    raise
+        found = getattr(found, part)
+    return found
 
 
 RECEIVERS = {
