@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memlint import __version__, registry, wire
 from memlint.cache import Cache, folder_for
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from memlint.function import Function
     from memlint.library import Library
     from memlint.project import Project
+
+
+Result = TypeVar("Result")
+
+_DEPTH = 20_000
+_STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes memory
 
 
 @dataclass(frozen=True)
@@ -55,9 +62,35 @@ def check_paths(paths: Sequence[str], options: Options | None = None, configs: C
     """Check files and folders. Raises `ConfigError`, `RegistryError` or `MissingPath`: the call is at fault."""
     started = time.perf_counter()
     run = _Run(paths, options or Options(), configs or Configs())
-    run.report.findings = run.findings()
+    run.report.findings = with_deep_stack(run.findings)
     run.report.seconds = time.perf_counter() - started
     return run.report
+
+
+def with_deep_stack(work: Callable[[], Result]) -> Result:
+    """Do ``work`` where recursion may go as deep as real code is nested: a chain of 1,500 ``elif`` is one such."""
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK)
+    sys.setrecursionlimit(max(limit, _DEPTH))
+    try:
+        # A daemon: Ctrl-C reaches the main thread, which then need not wait for this one.
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+        threading.stack_size(size)
+    if failure:
+        raise failure[0]
+    return outcome[0]
 
 
 def run_config(paths: Sequence[str], configs: Configs) -> Config:
@@ -132,12 +165,11 @@ class _Run:
         library = self._library()
         try:
             project = self._project(sources, near, library)
-        except RecursionError:
-            self.report.errors.append("internal error: the code is nested too deeply for the analysis")
-            return
         except Exception as error:
-            self._crashed("the analysis", error)
-            return
+            sources = self._without_culprits(sources, library, error)
+            if not sources:
+                return
+            project = self._project(sources, near, library)
         for source in sources:
             chosen = selected[source.path]
             active = [rule for rule in rules if rule.code in chosen]
@@ -163,6 +195,20 @@ class _Run:
 
         loader = Loader(sources)
         return Project(sources, target_of=self._target, library=library, loader=loader, neighbours=near)
+
+    def _without_culprits(self, sources: list[Source], library: Library | None, error: Exception) -> list[Source]:
+        """The sources without those that the analysis fails on by themselves: one must not take the others along."""
+        sound = []
+        for source in sources:
+            try:
+                self._project([source], [], library)
+                sound.append(source)
+            except Exception as own:
+                self._crashed(source.path, own)
+        if len(sound) < len(sources):
+            return sound
+        self._crashed("the analysis", error)
+        return []
 
     def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
         seen: set[tuple[str, Span]] = set()

@@ -1,0 +1,84 @@
+"""Code in odd shapes gives findings or one `MEM000`, never a crash; one bad file does not take the others along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+HEAD = "import torch\n"
+SHAPES = {
+    "empty": "",
+    "only_comment": "# nothing",
+    "terms": "def f(a):\n    return " + " + ".join(["a"] * 3000) + "\n",
+    "conditions": "x = " + " and ".join(["a"] * 3000) + "\n",
+    "brackets": "x = " + "[" * 90 + "1" + "]" * 90 + "\n",
+    "brackets_beyond": "x = " + "[" * 1000 + "1" + "]" * 1000 + "\n",
+    "calls": "x = " + "f(" * 90 + "1" + ")" * 90 + "\n",
+    "chain": "x = a" + ".b()" * 1500 + "\n",
+    "elifs": "def f(x):\n    if x == 0:\n        y = 0\n"
+    + "".join(f"    elif x == {i}:\n        y = {i}\n" for i in range(1500))
+    + "    return y\n",
+    "blocks": "".join("  " * i + "if x:\n" for i in range(95)) + "  " * 95 + "pass\n",
+    "loops": "def f(model, loader):\n"
+    + "".join(" " * (i + 1) + f"for x{i} in loader:\n" for i in range(18))
+    + " " * 19
+    + "losses.append(model(x0))\n",
+    "form_feed": "x = 1\n\x0c\ndef f():\n\treturn torch.ones(1)\n",
+    "mixed_ends": "x = 1\r\ny = 2\rz = 3\n",
+    "long_line": f"x = '{'a' * 1_000_000}'\n",
+    "python_2": "print 'two'\n",
+    "unterminated": "x = '''a\n",
+    "recursion": "def f(x):\n    return f(f(x))\n\n\nclass A(A):\n    def g(self):\n        return self.g()\n",
+    "imports_itself": "import a\nfrom a import *\nfrom . import a\nfrom a import f as f\n\n\ndef f():\n    return a.f()\n",
+    "shadowed": "torch = None\nlist = torch\ndef f(torch=torch):\n    del torch\n    return torch\n",
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_odd_shapes(project: Path, memlint: Run, name: str) -> None:
+    (project / "a.py").write_bytes((HEAD + SHAPES[name]).encode())
+    result = memlint("check", "a.py", "--no-cache", "--output-format", "concise")
+    assert not result.err
+    assert result.status in (0, 1)
+    assert result.out.count("MEM000") <= 1
+
+
+def test_a_file_that_the_analysis_fails_on_does_not_take_the_others_along(
+    project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memlint import project as analysis
+
+    class Fragile(analysis.Project):
+        def __init__(self, sources, **options) -> None:  # type: ignore[no-untyped-def]
+            if any("FRAGILE" in source.text for source in sources):
+                raise KeyError("as asked")
+            super().__init__(sources, **options)
+
+    monkeypatch.setattr(analysis, "Project", Fragile)
+    (project / "a.py").write_text("FRAGILE = 'BAD'\n")
+    (project / "b.py").write_text("x = 'BAD'\n")
+    result = memlint("check", "--output-format", "concise")
+    assert result.status == 2
+    assert "internal error in a.py: KeyError" in result.err
+    assert result.err.count("\n") == 1
+    assert result.out.startswith("b.py:1:6: warning TST901")
+
+
+def test_two_runs_at_once(project: Path) -> None:
+    import subprocess
+    import sys
+
+    for number in range(20):
+        (project / f"f{number}.py").write_text("x = 'BAD'\n")
+    runs = [
+        subprocess.Popen([sys.executable, "-m", "memlint", "check", "--fix", "."], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for run in runs:
+        _, err = run.communicate(timeout=60)
+        assert run.returncode in (0, 2)
+        assert all("changed by somebody else" in line for line in err.splitlines())
+    assert {path.read_text() for path in project.glob("*.py")} == {"x = 'GOOD'\n"}
+    assert not list(project.glob(".memlint-*.tmp"))
