@@ -31,7 +31,7 @@ SHAPES = {
     "python_2": "print 'two'\n",
     "unterminated": "x = '''a\n",
     "recursion": "def f(x):\n    return f(f(x))\n\n\nclass A(A):\n    def g(self):\n        return self.g()\n",
-    "imports_itself": "import a\nfrom a import *\nfrom . import a\nfrom a import f as f\n\ndef f():\n    return a.f()\n",
+    "imports_itself": "import a\nfrom a import *\nfrom . import a\nfrom a import f as f\n\ndef f():\n  return a.f()\n",
     "shadowed": "torch = None\nlist = torch\ndef f(torch=torch):\n    del torch\n    return torch\n",
 }
 
