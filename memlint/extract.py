@@ -6,12 +6,16 @@ One pass over statements, none over expressions: bodies are read later, and only
 from __future__ import annotations
 
 import ast
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union
 
 from memlint.source import Source
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
 
@@ -150,6 +154,31 @@ class Module:
         self.top = Definition("<module>", "", tree, self)
         self._read(tree.body, None, None, "")
         self.definitions.append(self.top)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The identifiers of the file, those in comments and strings included."""
+        return frozenset(_WORD.findall(self.source.text))
+
+    def mentioning(self, name: str) -> list[Definition]:
+        """The functions of the file whose own lines hold a name; the top level where none does."""
+        text = self.source.text
+        lines = [bisect_right(self._starts, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text)]
+        found: dict[Definition, None] = {}
+        for line in lines:
+            inside = False
+            for definition in self.definitions:
+                node = definition.node
+                if not isinstance(node, ast.Module) and node.lineno <= line <= (node.end_lineno or 0):
+                    found[definition] = None
+                    inside = True
+            if not inside:
+                found[self.top] = None
+        return list(found)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(m.end() for m in re.finditer("\n", self.source.text))]
 
     def _read(self, body: list[ast.stmt], cls: Class | None, outer: Definition | None, prefix: str) -> None:
         for stmt in body:

@@ -25,10 +25,12 @@ GRAPHLESS = frozenset(
     {"number", "string", "bytes", "none", "bool", "ndarray", "indices", "device", "dtype", "shape", "function", "class",
      "optimizer", "scheduler", "scaler", "loader", "dataset", "sampler", "generator", "path", "file", "figure", "context"}
 )  # fmt: skip
+HANDLERS = frozenset({"scaler", "accelerator", "fabric", "engine", "trainer"})
 LEAFY = frozenset({"parameters", "parameter"})
 DIFFERENTIATES = re.compile(
     r"backward|optim|train|step|grad|fit|update|attack|penalty|saliency|attribut|scaler|closure|learn", re.I
 )
+EVENTS = 2_000  # events that a flow takes over from its callees
 BUDGET = 40_000  # expressions in one walk: beyond it a function is too long to be worth more
 
 
@@ -296,8 +298,12 @@ class Flow:
                 name = chain(test.args[0])
                 known = env.get(name)
                 kind = self.instance_kind(test.args[1])
-                if known is not None and kind and truth and known.kind == "unknown":
+                if known is None or not kind:
+                    return
+                if truth and known.kind == "unknown":
                     env[name] = known.but(kind=kind)
+                elif not truth and kind == "tensor":
+                    env[name] = known.but(kind="unknown", deps=EMPTY)
 
     def instance_kind(self, node: ast.expr) -> str:
         if isinstance(node, ast.Tuple):
@@ -767,7 +773,7 @@ class Flow:
         return self.attribute(self.eval(node.value), node.attr, node, name)
 
     def attribute(self, owner: Value, attr: str, node: ast.expr, name: str = "") -> Value:
-        if owner.kind == "namespace":
+        if owner.kind == "namespace" and isinstance(owner.target, Module):
             meaning = self.names.member(owner.target, attr)
             return self.of_meaning(meaning, attr) if meaning is not None else UNKNOWN
         if owner.kind in ("library", "function", "class") and owner.type and not isinstance(owner.target, Class):
@@ -861,6 +867,8 @@ class Flow:
             return self.construct(target, args, keywords, node)
         if isinstance(target, Partial):
             return self.call(target.callee, [*target.args, *args], {**target.keywords, **keywords}, node)
+        if callee.kind == "unknown" and isinstance(node.func, ast.Attribute) and node.func.attr == "enter_context":
+            return self.duck(UNKNOWN, "enter_context", args, keywords, node)
         if callee.kind == "method" and isinstance(target, Row):
             return self.from_row(target, callee.receiver or UNKNOWN, args, keywords, node, callee.type)
         if callee.kind in ("function", "class", "library") and callee.type:
@@ -975,6 +983,8 @@ class Flow:
             return self.from_row(row, UNKNOWN, args, keywords, node, name)
         obj = self.make("dict" if kind in ("defaultdict", "counter") else kind, node, type=name, name=name.rpartition(".")[2])
         value = Value(obj.kind if obj.kind in CONTAINERS else kind, type=name, objs=(obj,), site=node)
+        if kind in ("distribution", "tensor", "packed", "batch_encoding", "unknown"):
+            value.deps = EMPTY.union(*(self.held(a) for a in (*args, *keywords.values()))) if self.grad is not Grad.OFF else EMPTY
         if kind == "deque":
             limit = keywords.get("maxlen", args[1] if len(args) > 1 else NOTHING)
             obj.bounded = limit.kind != "none"
@@ -1036,6 +1046,10 @@ class Flow:
         returns = row.returns
         if returns == "same":
             subject = receiver if receiver is not UNKNOWN else args[0] if args else UNKNOWN
+            if args and receiver.kind in HANDLERS:  # scaler.scale(loss), accelerator.prepare(model)
+                subject = args[0]
+            if row.graph == "none":
+                subject = subject.but(deps=EMPTY, kind="tensor" if subject.kind == "unknown" else subject.kind, path="")
             if row.device == "host":
                 return subject.but(device="host") if subject.kind != "module" else subject
             if row.device == "argument":
@@ -1279,6 +1293,11 @@ class Flow:
         self, owner: Value, attr: str, args: list[Value], keywords: dict[str, Value], node: ast.Call
     ) -> Value:
         """A method of something of which nothing is known, judged by what its name always means."""
+        if attr == "enter_context" and args:
+            mode = self.mode_of(args[0])
+            if mode is not None:
+                self.grad = mode
+            return args[0]
         if attr in MOVES:
             return owner.but(device="host" if attr == "cpu" else self.device_of(args, keywords) if args or attr == "cuda" else owner.device)
         evidence = self.project.role_of(owner, self)
@@ -1637,9 +1656,22 @@ class Splice:
 
     def result(self) -> Value:
         for event in self.flow.events:
-            if event.verb in SPLICED:
+            if event.verb in SPLICED and self.matters(event):
                 self.repeat(event)
         return self.value(self.flow.returns)
+
+    def matters(self, event: Event) -> bool:
+        """Whether a caller can be concerned: what a callee does with plain values of its own stays its own affair."""
+        verb = event.verb
+        if verb in ("set", "sum"):
+            return bool(event.value.deps) and event.value.kind not in GRAPHLESS
+        if verb == "store":
+            return bool(self.flow.held(event.value)) or (event.target is not None and event.target.parameter >= 0)
+        if verb == "build":
+            return event.name in ("optimizer", "scheduler", "scaler")
+        if verb == "forward":
+            return event.grad is not Grad.OFF
+        return len(self.caller.events) < EVENTS
 
     def deps(self, deps: frozenset[Node]) -> frozenset[Node]:
         if not deps:
@@ -1674,12 +1706,12 @@ class Splice:
                             place=self.obj(node.place) if node.place else None)  # fmt: skip
                 caller.nodes["copy", self.site, node] = mine
                 node.copies.append(mine)
+            self.copies[node] = result = frozenset({mine})  # before what lies below: loops make cycles
             mine.inputs |= self.deps(node.inputs)
             mine.differentiated = mine.differentiated or node.differentiated
             mine.freed = mine.freed or node.freed
             mine.wanted = mine.wanted or node.wanted
             mine.escapes = mine.escapes or node.escapes
-            result = frozenset({mine})
         self.copies[node] = result
         return result
 

@@ -92,7 +92,7 @@ class Function:
         """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
             return Answer.NO
-        hooked = self.definition in self.project.hooks
+        hooked = self.project.is_hook(self.definition)
         held = self.flow.held(value)
         deps = frozenset(n for n in held if hooked or not (n.origin is Origin.PARAMETER and n.owner is self.definition))
         return _carries(self.project, self.flow, deps, 0)
@@ -138,7 +138,7 @@ class Function:
         for other in flow.nodes.values():
             if node in other.inputs and other.origin is Origin.CALL:
                 return False
-        return not any(e.verb in ("return", "yield") and node in flow.held(e.value) for e in flow.events)
+        return not any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events)
 
     def elsewhere(self, event: Event) -> bool:
         """Whether a callee's own reading already answers for a forward that this function sees through a call."""
@@ -225,14 +225,22 @@ class Function:
             if not event.loops and not self.project_repeats():
                 return False
             self.project.settle(obj)
-            return not [c for c in obj.clears if c[0].name not in CONSTRUCTORS and not self._other_class(c[0], obj)]
+            return not any(self._bounds(c) for c in obj.clears)
         if not event.loops or event.loops[-1] in obj.loops:
             return False
         inner = event.loops[-1]
         return not any(inner in loops for _, loops, _, _ in obj.clears)
 
-    def _other_class(self, definition: Definition, obj: Obj) -> bool:
-        return False
+    def _bounds(self, clear: tuple[Definition, tuple[ast.AST, ...], object, str]) -> bool:
+        """Whether a clear of something shared comes round: one after the training loop, or in a constructor, does not."""
+        definition, loops, _, _ = clear
+        if definition.name in CONSTRUCTORS:
+            return False
+        if loops:
+            return True
+        flow = self.project.flow(definition)
+        trains = flow is not None and any(e.verb == "backward" and e.loops for e in flow.events)
+        return not trains
 
     def grows(self, event: Event) -> bool:
         """Whether each store adds an element: an element that is replaced each time does not."""
@@ -262,16 +270,11 @@ class Function:
 
     def total_fate(self, event: Event) -> Answer:
         """Whether a running total is differentiated in the end."""
-        root = event.root
-        flow = self.flow
-        marks = [n for n in (self.total(event), event.target.node if event.target is not None else None) if n is not None]
-        if root is not event:
-            marks += [n for n in self.nodes(event.value) if n.origin is not Origin.PARAMETER]
-        if flow is None:
-            return Answer.MAYBE
+        marks = [self.total(event)] if event.inner is None else []
         if event.target is not None and event.target.shared:
             self.project.settle(event.target)
-        return self.fate(marks)
+            marks.append(self.project.place_node(event.target))
+        return Answer.MAYBE if not marks or None in marks else self.fate(n for n in marks if n is not None)
 
     def region(self, event: Event) -> ast.AST:
         """The statement around an event that is evaluation and nothing else: its outermost loop without a backward."""
@@ -562,12 +565,14 @@ def _fate(project: Project, definition: Definition, node: Node, seen: set[Node],
     if flow is None:
         return Answer.MAYBE
     for event in flow.events:
-        if event.verb == "return" and event.inner is None and node in flow.held(event.value):
+        if event.verb == "return" and event.inner is None and _below(node, flow.held(event.value)):
             answer = _returned(project, definition, node, seen, depth)
             if answer is Answer.YES:
                 return answer
             found = answer if answer is Answer.MAYBE else found
-        elif event.verb in ("set", "store") and event.target is not None and event.target.shared and node in flow.held(event.value):
+        elif event.verb in ("set", "store") and event.target is not None and event.target.shared and _below(
+            node, flow.held(event.value)
+        ):
             project.settle(event.target)
             place = event.target.node
             if place is not None and place is not node:
@@ -576,6 +581,19 @@ def _fate(project: Project, definition: Definition, node: Node, seen: set[Node],
                     return answer
                 found = answer if answer is Answer.MAYBE else found
     return found
+
+
+def _below(node: Node, deps: frozenset[Node]) -> bool:
+    """Whether a graph that hangs on ``deps`` reaches down to ``node``."""
+    stack, seen = list(deps), set()
+    while stack:
+        other = stack.pop()
+        if other is node:
+            return True
+        if other not in seen:
+            seen.add(other)
+            stack.extend(other.inputs)
+    return False
 
 
 def _returned(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
@@ -604,7 +622,7 @@ def _repeats(project: Project, definition: Definition, seen: set[Definition], de
     if definition in seen or depth > LIMIT:
         return False
     seen.add(definition)
-    for flow, event in project.callers(definition):
+    for flow, event in (*project.callers(definition), *project.namesakes(definition)):
         if event.loops or _repeats(project, flow.definition, seen, depth + 1):
             return True
     if definition in project.hooks:

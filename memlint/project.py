@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +21,7 @@ from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
 
-DEPTH = 6  # calls followed below the function that is asked about
+DEPTH = 5  # calls followed below the function that is asked about
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 PROPERTIES = frozenset({"property", "cached_property"})
 HARMLESS = frozenset(
@@ -54,6 +54,7 @@ class Project:
         self._flows: dict[Any, Flow | None] = {}
         self._running: set[Any] = set()
         self._classes: dict[str, Class | None] = {}
+        self._classed = 0
         self._kinds: dict[Class, str] = {}
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
         self._attributes: dict[tuple[Class, str], Value | None] = {}
@@ -67,8 +68,12 @@ class Project:
         self._entry: dict[Definition, Grad] = {}
         self._callers: dict[Definition, list[tuple[Flow, Event]]] = {}
         self._mentions: dict[str, list[Definition]] = {}
+        self._words: dict[str, list[Module]] = defaultdict(list)
+        self._indexed = 0
+        self._namesakes: Counter[str] | None = None
         self._learns: dict[Class, bool] = {}
         self._settled: set[Any] = set()
+        self._plain: dict[Definition, tuple[Any, ...]] = {}
         self._handing: set[Definition] = set()
         self.closures: dict[Definition, dict[str, Value]] = {}
         self.hooks: dict[Definition, list[tuple[Flow, Value, str]]] = defaultdict(list)
@@ -98,22 +103,13 @@ class Project:
         if depth > DEPTH:
             return None
         arguments = self._symbolic(target, bound)
-        key = tuple(
-            (v.kind, v.type, v.const if isinstance(v.const, (bool, int, str, type(None), Symbol)) else UNSET,
-             v.target if isinstance(v.target, (Definition, Class)) else None,
-             bool(v.objs and v.objs[0].frozen))
-            for v in arguments.values()
-        )  # fmt: skip
-        plain = self._symbolic(target, {})
-        if all(self._same(arguments[n], plain[n]) for n in arguments):
+        key = _signature(arguments)
+        plain = self._plain.get(target)
+        if plain is None:
+            plain = self._plain[target] = _signature(self._symbolic(target, {}))
+        if key == plain:
             key = ()
         return self._read(target, arguments, key, depth)
-
-    @staticmethod
-    def _same(a: Value, b: Value) -> bool:
-        return a.kind == b.kind and a.type == b.type and a.const is b.const and a.target is b.target and not (
-            a.objs and a.objs[0].frozen
-        )
 
     def _read(self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int) -> Flow | None:
         place = (definition, key)
@@ -307,21 +303,14 @@ class Project:
         """The project's class of that full name."""
         if not full_name:
             return None
-        if full_name not in self._classes:
-            found = None
-            for module in self.names.modules.values():
-                if full_name.startswith(module.name + "."):
-                    rest = full_name[len(module.name) + 1 :]
-                    found = module.classes.get(rest)
-                    if found is None and "." in rest:
-                        for d in module.definitions:
-                            for c in d.classes.values():
-                                if c.full_name == full_name:
-                                    found = c
-                    if found is not None:
-                        break
-            self._classes[full_name] = found
-        return self._classes[full_name]
+        found = self._classes.get(full_name)
+        if found is None and full_name not in self._classes:
+            for module in list(self.names.modules.values())[self._classed :]:
+                for cls in self.names.classes(module):
+                    self._classes.setdefault(cls.full_name, cls)
+                self._classed += 1
+            found = self._classes.setdefault(full_name, None)
+        return found
 
     def class_kind(self, cls: Class) -> str:
         """The kind of a project class's instances, from the library classes that it derives from."""
@@ -682,27 +671,18 @@ class Project:
         """The functions whose text holds a name."""
         found = self._mentions.get(name)
         if found is None:
-            found = []
-            word = re.compile(rf"\b{re.escape(name)}\b")
-            for module in list(self.names.modules.values()):
-                if name in module.source.text and word.search(module.source.text):
-                    lines = [module.source.text.count("\n", 0, m.start()) + 1 for m in word.finditer(module.source.text)]
-                    for definition in module.definitions:
-                        node = definition.node
-                        if isinstance(node, ast.Module):
-                            if any(self._at_top(module, line) for line in lines):
-                                found.append(definition)
-                        elif any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines):
-                            found.append(definition)
-            self._mentions[name] = found
+            found = self._mentions[name] = []
+            for module in self._holding(name):
+                found.extend(module.mentioning(name))
         return found
 
-    @staticmethod
-    def _at_top(module: Module, line: int) -> bool:
-        return not any(
-            not isinstance(d.node, ast.Module) and d.node.lineno <= line <= (d.node.end_lineno or 0)
-            for d in module.definitions
-        )
+    def _holding(self, name: str) -> list[Module]:
+        """The files that hold an identifier."""
+        for module in list(self.names.modules.values())[self._indexed :]:
+            for word in module.words:
+                self._words[word].append(module)
+            self._indexed += 1
+        return self._words.get(name, [])
 
     def callers(self, definition: Definition) -> list[tuple[Flow, Event]]:
         """Every call of a function in the project, with the flow that makes it."""
@@ -725,6 +705,8 @@ class Project:
                 candidates = self.mentioning(name)
             self._more_callers(definition)
             for candidate in dict.fromkeys(candidates):
+                if candidate is definition and candidate in self._handing:
+                    continue
                 flow = self.flow(candidate)
                 if flow is None:
                     continue
@@ -740,6 +722,24 @@ class Project:
                     elif event.verb == "build" and name == "__init__" and event.callee is cls:
                         found.append((flow, event))
         return found
+
+    def namesakes(self, definition: Definition) -> list[tuple[Flow, Event]]:
+        """Calls of a method of that name on objects of unknown class, where only one class of the project has it."""
+        if definition.cls is None or definition.name.startswith("__") or self.library.duck(definition.name) is not None:
+            return []
+        if self._namesakes is None:
+            self._namesakes = Counter(n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods)
+        if self._namesakes[definition.name] != 1:
+            return []
+        found = []
+        for candidate in self.mentioning(definition.name):
+            flow = self.flow(candidate) if candidate is not definition else None
+            for event in flow.events if flow is not None else ():
+                if event.verb == "call" and event.callee is None and isinstance(event.site, ast.Call):
+                    func = event.site.func
+                    if isinstance(func, ast.Attribute) and func.attr == definition.name:
+                        found.append((flow, event))
+        return found  # type: ignore[return-value]
 
     def _more_callers(self, definition: Definition) -> None:
         """Files of the same project that were not asked about may call, too: read those that hold the name."""
@@ -757,6 +757,17 @@ class Project:
 
     def hooked(self, definition: Definition, receiver: Value, how: str, flow: Flow) -> None:
         self.hooks[definition].append((flow, receiver, how))
+
+    def is_hook(self, definition: Definition) -> bool:
+        """Whether the function is registered as a hook anywhere in the project."""
+        if len(definition.parameters) < 2 or isinstance(definition.node, ast.Module):
+            return False
+        if ("hook", definition) not in self._settled:
+            self._settled.add(("hook", definition))
+            for candidate in self.mentioning(definition.name):
+                if "hook" in candidate.text and candidate is not definition:
+                    self.flow(candidate)
+        return definition in self.hooks
 
     def called_by(self, definition: Definition, row: Row, _flow: Flow, grad: Grad) -> None:
         self.handed_on[definition].append((row, grad))
@@ -798,6 +809,20 @@ class Project:
                 for event in flow.events if flow is not None else ():
                     if event.verb == "freeze" and obj in event.receiver.objs:
                         obj.frozen = True
+
+
+def _signature(arguments: dict[str, Value]) -> tuple[Any, ...]:
+    """What of the arguments a reading of the function depends on."""
+    return tuple(
+        (
+            v.kind,
+            v.type,
+            v.const if isinstance(v.const, (bool, int, str, type(None), Symbol)) else UNSET,
+            v.target if isinstance(v.target, (Definition, Class)) else None,
+            bool(v.objs and v.objs[0].frozen),
+        )
+        for v in arguments.values()
+    )
 
 
 def _last(node: ast.expr) -> str:

@@ -5,7 +5,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM103", claim=Claim.GROWTH, triggers=("append", "add", "[", "put", "extend", "insert", "+="))
+@rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
     for store in fn.stores:
         if store.inner is None:
@@ -16,7 +16,8 @@ def graph_tensor_append(fn: Function) -> Findings:
         if not fn.outlives(store) or fn.needless_graph(store.value):
             continue
         spent = fn.spent(store.value)
-        if not spent and (store.node is None or fn.fate((store.node,)) is not Answer.NO):
+        fate = fn.fate((store.node,)) if store.node is not None else Answer.MAYBE
+        if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         kept = "graph nodes" if spent else "graph and all that it saved for backward"

@@ -6,7 +6,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM102", claim=Claim.GROWTH, triggers=("+", "add_", "lerp_"))
+@rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
     for total in fn.sums:
         if total.inner is None:
@@ -17,7 +17,8 @@ def loss_accumulation(fn: Function) -> Findings:
         if not fn.running(total) or fn.needless_graph(total.value):
             continue
         spent = fn.spent(total.value)
-        if not spent and fn.total_fate(total) is not Answer.NO:
+        fate = fn.total_fate(total)
+        if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
             continue
         yield _finding(fn, total, spent)
 
