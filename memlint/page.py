@@ -37,9 +37,10 @@ class Block:
                 files.setdefault(name, [])
             else:
                 files.setdefault(name, []).append(line)
-        if "block.py" in files and len(files) > 1 and not "".join(files["block.py"]).strip("\n#").strip():
-            del files["block.py"]
-        return {name: "".join(lines) for name, lines in files.items() if lines or name != "block.py"}
+        head = files.get("block.py", [])
+        if len(files) > 1 and all(not line.strip() or line.startswith("#") for line in head):
+            files.pop("block.py", None)  # what stands before the first file is about the block
+        return {name: "".join(lines) for name, lines in files.items()}
 
     @property
     def target(self) -> str | None:
