@@ -79,7 +79,12 @@ def f(xs):
     return out
 """
     seen: list[Any] = []
-    function = run(text, 0, lambda xs: seen.append(xs) or iter(xs), lambda: True)
+
+    def over(items: Any) -> Any:
+        seen.append(items)
+        return iter(items)
+
+    function = run(text, 0, over, lambda: True)
     assert function([0, 1, 2]) == [0, 2]
     assert seen == [[0, 1, 2]]
     assert function.__code__.co_firstlineno == 1

@@ -190,7 +190,8 @@ def run_arm(
         target = _target(module, getattr(harness, "target", spec["function"]), arguments)
         seed()
         meter.begin()
-        returned = _drive(getattr(harness, "run", None), target, arguments, watch, looped=spec["loop"] is not None)
+        run = None if harness is module else getattr(harness, "run", None)
+        returned = _drive(run, target, arguments, watch, looped=spec["loop"] is not None)
         answer.update(ended="returned", **_peak(meter))
     except Enough:
         answer["ended"] = "cut short"
@@ -454,8 +455,10 @@ def serve() -> None:
             print(json.dumps({"gpus": _gpus()}), file=answers, flush=True)
             continue
         spec = json.loads(Path(request["spec"]).read_text())
+        if not spec["device"].startswith("cuda"):  # what dispatch modes import at their first operator
+            importlib.import_module("torch._dynamo")
         if spec["device"] == "fake":
-            import memlint.trial.fake  # noqa: F401  # once, for all children
+            importlib.import_module("memlint.trial.fake")
         pid = os.fork()
         if pid == 0:
             answers.close()

@@ -30,7 +30,7 @@ class Spec:
         function: dotted path of the flagged function; `loop` is the number of the watched loop in it (`watch.Place`).
         arms: the two texts, "before" and "after".
         harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where
-            the module has these itself.
+            the module has `setup` and `target` itself.
         device: "fake", "cpu" or "cuda:N".
         device_limit: bytes of device memory for one arm.
     """
