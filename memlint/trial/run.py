@@ -85,18 +85,19 @@ class Trials:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def run(self, spec: Spec) -> Answer:
-        """Run one trial. Raises `TrialError` where no trial can run, for want of torch for instance."""
+    def run(self, spec: Spec, limits: Limits | None = None) -> Answer:
+        """Run one trial, within ``limits`` of its own if need be. Raises `TrialError` where none can run at all."""
+        limits = limits or self.limits
         server = self._start()
         folder = tempfile.mkdtemp(prefix="memlint-trial-")
         try:
             file = Path(folder, "spec.json")
             file.write_text(json.dumps({**asdict(spec), "folder": folder}))
-            request = {"spec": str(file), "timeout": self.limits.timeout, "memory": self.limits.memory}
+            request = {"spec": str(file), "timeout": limits.timeout, "memory": limits.memory}
             assert server.stdin is not None
             server.stdin.write(json.dumps(request) + "\n")
             server.stdin.flush()
-            reply = self._read(self.limits.timeout + MARGIN)
+            reply = self._read(limits.timeout + MARGIN)
             log = Path(folder, "log.txt")
             text = log.read_text(errors="replace")[-20_000:] if log.exists() else ""
             answer = Path(folder, "answer.json")
