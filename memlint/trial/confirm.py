@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from memlint.edits import apply_edits
 from memlint.rule import Claim, Finding
 from memlint.source import Source
+from memlint.target import Finder
 from memlint.trial import harness
-from memlint.trial.judge import FEW, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.judge import FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
 from memlint.trial.run import Limits, Trials
 
 ATTEMPTS = 6  # harnesses tried on one finding at most
@@ -67,7 +68,9 @@ class Confirmer:
         for device in self._chosen_devices():
             for text in harnesses:
                 spec = harness.spec(finding, source, repaired, text, device, self.settings.steps)
-                verdict = judge(claim, self._trials.run(spec), tier, device)
+                verdict = _on_target(
+                    judge(claim, self._trials.run(spec), tier, device), source.path, self._trials.torch
+                )
                 found = Outcome(finding, verdict, text)
                 best = found if best is None or _further(verdict, best.verdict) else best
                 if verdict.status != UNDECIDED:
@@ -76,7 +79,7 @@ class Confirmer:
                     break
         assert best is not None
         reason = best.verdict.reason
-        hint = "" if self.settings.harness is not None or SUPPLY in reason or "--" in reason else f"; {SUPPLY}"
+        hint = "" if self.settings.harness is not None or "--" in reason or "memlint in" in reason else f"; {SUPPLY}"
         return replace(best, verdict=replace(best.verdict, reason=reason + hint))
 
     def _written(self, finding: Finding, source: Source) -> list[str]:
@@ -91,6 +94,17 @@ class Confirmer:
             else:
                 self._devices = ["cuda:0" if asked == "cuda" else asked]
         return self._devices
+
+
+def _on_target(verdict: Verdict, path: str, torch: str) -> Verdict:
+    """``verdict``, but no refutation by a torch newer than any that the project is meant for."""
+    target = Finder().of(path)
+    if verdict.status != REFUTED or not target.before(torch):
+        return verdict
+    reason = f"it is about torch {target}, which the project asks for, and this Python has {torch.partition('+')[0]}"
+    return replace(
+        verdict, status=UNDECIDED, measure="", reason=f"{reason}: run memlint in the project's own environment"
+    )
 
 
 def _further(one: Verdict, other: Verdict) -> bool:

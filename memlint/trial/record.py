@@ -122,6 +122,8 @@ def table(rule: str, folder: Path) -> str:
         if row["before"] and row["after"]:
             for key, unit, name in _COLUMNS:
                 cells.append(f"{row['before'][key] / unit:,.1f} / {row['after'][key] / unit:,.1f} {name}")
+            if taken := row["before"]["workspace"]:
+                cells[2] += f" (and once {taken / 2**20:,.1f} MiB of cuBLAS workspace)"
         else:
             cells += ["", "", "", ""]
         lines.append(f"| {' | '.join([*cells, row['status']])} |")

@@ -1,0 +1,88 @@
+"""`memlint confirm` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from memlint.trial.command import confirm
+
+CODE = """\
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer):
+    total = 0.0
+    for x, y in loader:
+        optimizer.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss
+    return float(total)
+"""
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "train.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMLINT_CACHE_DIR", str(tmp_path / "cache"))
+
+    def invoke(*arguments: str) -> Any:
+        return CliRunner().invoke(confirm, [*arguments], standalone_mode=False)
+
+    return invoke
+
+
+def test_json_has_a_verdict_for_each_finding_and_harnesses_are_written(call: Any, tmp_path: Path) -> None:
+    result = call("train.py", "--device", "cpu", "--output-format", "json", "--write-harness", "kept")
+    assert result.return_value == 1
+    document = json.loads(result.stdout)
+    assert document["version"] == 1
+    verdicts = {finding["code"]: finding["verdict"] for finding in document["findings"]}
+    assert {code: v["status"] for code, v in verdicts.items()} == {"MEM102": "confirmed", "MEM201": "confirmed"}
+    assert all(v["tier"] == "called" and v["device"] == "cpu" and v["iterations"] == 8 for v in verdicts.values())
+    assert all(v["results"] == "identical" for v in verdicts.values())
+    assert verdicts["MEM102"]["before"]["host_growth"] > 1000 > verdicts["MEM102"]["after"]["host_growth"]
+    assert verdicts["MEM201"]["before"]["device_peak"] > verdicts["MEM201"]["after"]["device_peak"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["train_12_mem102.py", "train_8_mem201.py"]
+    again = call("train.py:8", "--device", "fake", "--harness", "kept/train_8_mem201.py")
+    assert again.return_value == 1
+    assert "MEM201" in again.stdout and "MEM102" not in again.stdout
+    assert "tier harness" in again.stdout and "confirmed: peak" in again.stdout and "█" in again.stdout
+
+
+def test_an_undecided_finding_says_what_to_supply(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import no_such_package\n" + CODE)
+    result = call("train.py:9", "--device", "cpu")
+    assert result.return_value == 0
+    assert "undecided" in result.stdout
+    assert "No module named 'no_such_package'" in result.stdout and "--harness" in result.stdout
+
+
+def test_nothing_to_confirm(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("x = 1\n")
+    result = call("train.py")
+    assert (result.return_value, result.stdout) == (0, "No findings to confirm.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "tpu"), "none of auto, fake, cpu"),
+        (("--memory-limit", "lots"), "is no size"),
+        (("--steps", "1"), "--steps"),
+        (("--harness", "absent.py"), "absent.py"),
+    ],
+)
+def test_misuse_is_one_clear_message(call: Any, arguments: tuple[str, ...], words: str) -> None:
+    result = call("train.py", *arguments)
+    assert result.exception is not None and words in result.exception.format_message()
