@@ -79,7 +79,9 @@ class Confirmer:
                     break
         assert best is not None
         reason = best.verdict.reason
-        hint = "" if self.settings.harness is not None or "--" in reason or "memlint in" in reason else f"; {SUPPLY}"
+        hint = (
+            "" if self.settings.harness is not None or "--" in reason or "run memlint in" in reason else f"; {SUPPLY}"
+        )
         return replace(best, verdict=replace(best.verdict, reason=reason + hint))
 
     def _written(self, finding: Finding, source: Source) -> list[str]:

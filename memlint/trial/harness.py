@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from memlint.trial.watch import Place, definition, locate
 _NAMES = (
     "BATCH",
     "TOKENS",
+    "WIDTH",
     "Batches",
     "Output",
     "Quiet",
@@ -118,7 +120,7 @@ def _text(finding: Finding, place: Place, steps: int, roles: Roles) -> str:
         lines.insert(own + 1, f"kind, batch = fitted({lines[own].partition(' ')[0]}, device)")
     arguments = ", ".join(f'"{name}": {value}' for name, value in made.arguments.items())
     body = "\n".join(f"    {line}" for line in [*lines, f"return {{{arguments}}}"])
-    used = [name for name in _NAMES if f"{name}(" in body or f"{name}," in body]
+    used = [name for name in _NAMES if re.search(rf"\b{name}\b", body)]
     imports = ["import torch"] * ("torch." in body)
     if "SimpleNamespace" in body:
         imports = ["from types import SimpleNamespace", "", *imports]

@@ -38,6 +38,7 @@ _ROLE_NAMES: tuple[tuple[str, str], ...] = (
     ("options", r"^(args?|cfg|config|conf|opts?|hparams?|hps?|options?|params?|flags?|settings?)$"),
 )
 _NUMBERS: tuple[tuple[str, str], ...] = (
+    (r"shape$|^size$", "(BATCH, WIDTH)"),
     (
         r"^(use|is|do|no|with|enable|save|verbose|debug|distributed|fp16|amp|half|resume|test|eval|train|training|compile|pretrained)(_|$)",
         "False",
@@ -167,6 +168,8 @@ class Roles:
             return by_name
         if self._is_device(name):
             return "device"
+        if self._counted(name):
+            return "sequence"
         if use.called:
             return "model"
         if (
@@ -197,6 +200,11 @@ class Roles:
             if moved or any(k.arg == "device" and _dotted(k.value) == name for k in call.keywords):
                 return True
         return False
+
+    def _counted(self, name: str) -> bool:
+        """Whether ``len(name)`` is asked for."""
+        calls = (n for n in ast.walk(self._scope) if isinstance(n, ast.Call) and n.args)
+        return any(_dotted(call.func) == "len" and _dotted(call.args[0]) == name for call in calls)
 
     def _fed(self, name: str) -> bool:
         """Whether ``name`` goes into a model."""
@@ -242,6 +250,7 @@ class Roles:
             "scaler": "torch.amp.GradScaler(device.type)",
             "device": "device",
             "quiet": "Quiet()",
+            "sequence": "torch.rand(STEPS).to(device)",
         }.get(role) or self._number(name)
 
     def _plain_role(self, name: str) -> str:
@@ -314,8 +323,8 @@ class Roles:
             if (
                 variable
                 and isinstance(node, ast.Assign)
-                and _dotted(node.value) == variable
                 and isinstance(node.targets[0], (ast.Tuple, ast.List))
+                and variable in (_dotted(node.value), _moved(node.value))
             ):
                 return self._tuple(node.targets[0])
         keys = [
@@ -486,6 +495,15 @@ def _dotted(node: ast.AST | None) -> str:
         return node.id
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
         return f"{base}.{node.attr}"
+    return ""
+
+
+def _moved(value: ast.expr) -> str:
+    """The name of a batch whose parts ``value`` moves: ``[t.to(device) for t in batch]``, ``map(move, batch)``."""
+    if isinstance(value, (ast.GeneratorExp, ast.ListComp)):
+        return _dotted(value.generators[0].iter)
+    if isinstance(value, ast.Call) and re.search(r"map|to_device|move|unpack|send|cuda", _dotted(value.func)):
+        return next((name for argument in value.args if (name := _dotted(argument))), "")
     return ""
 
 

@@ -111,9 +111,9 @@ class StandIn(nn.Module):
     def __init__(self, kind: str = "classes", gives: str = "logits") -> None:
         super().__init__()
         self.kind, self.gives = kind, gives
-        self.embedding = nn.Embedding(CLASSES, WIDTH)
-        features = {"images": 3 * 32 * 32, "maps": 3}.get(kind, WIDTH)
-        self.body = nn.Sequential(nn.Linear(features, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
+        self.embedding = nn.Embedding(CLASSES, WIDTH) if kind == "tokens" else None
+        self.features = {"images": 3 * 32 * 32, "maps": 3}.get(kind, WIDTH)
+        self.body = nn.Sequential(nn.Linear(self.features, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
         self.head = nn.Linear(256, CLASSES)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,13 +126,7 @@ class StandIn(nn.Module):
                 for t in (a.values() if isinstance(a, dict) else a if isinstance(a, (list, tuple)) else ())
             ]
             tensors = [t for t in found if isinstance(t, torch.Tensor)]
-        x = tensors[0]
-        if not x.is_floating_point():
-            x = self.embedding(x.long().clamp(0, CLASSES - 1))
-        if self.kind == "images":
-            x = x.flatten(1)
-        elif self.kind == "maps":
-            x = x.movedim(1, -1)
+        x = self._features(tensors[0])
         hidden = self.body(x)
         logits = self.head(hidden)
         if self.kind == "maps":
@@ -142,12 +136,23 @@ class StandIn(nn.Module):
         chosen = tuple(parts[name] for name in self.gives.split(","))
         return chosen if len(chosen) > 1 else chosen[0]
 
+    def _features(self, x: torch.Tensor) -> torch.Tensor:
+        """The batch with as many features as the first layer takes, padded with zeros or cut."""
+        if self.embedding is not None and not x.is_floating_point():
+            return self.embedding(x.long().clamp(0, CLASSES - 1))  # type: ignore[no-any-return]
+        x = x.to(self.head.weight.dtype)
+        if self.kind == "maps" and x.dim() > 2:
+            x = x.movedim(1, -1)
+        elif self.kind != "tokens" and x.dim() > 2:
+            x = x.flatten(1)
+        elif x.dim() == 0:
+            x = x.expand(1)
+        return F.pad(x, (0, self.features - x.shape[-1])) if x.shape[-1] != self.features else x
+
     def generate(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Word numbers, the most likely ones."""
-        logits = self.head(
-            self.body(self.embedding(torch.zeros(BATCH, TOKENS, dtype=torch.long, device=self.head.weight.device)))
-        )
-        words: torch.Tensor = logits.argmax(-1)
+        """Word numbers for a batch, the most likely ones."""
+        weight = self.head.weight
+        words: torch.Tensor = self.head(self.body(weight.new_zeros(BATCH, TOKENS, self.features))).argmax(-1)
         return words
 
 
