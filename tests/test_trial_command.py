@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
+from memlint.config import ConfigError
 from memlint.trial.command import confirm
 
 CODE = """\
@@ -86,3 +87,21 @@ def test_nothing_to_confirm(call: Any, tmp_path: Path) -> None:
 def test_misuse_is_one_clear_message(call: Any, arguments: tuple[str, ...], words: str) -> None:
     result = call("train.py", *arguments)
     assert result.exception is not None and words in result.exception.format_message()
+
+
+def test_the_configuration_stands_behind_the_options(call: Any, tmp_path: Path) -> None:
+    table = "[tool.memlint.confirm]\ndevice = 'cpu'\nsteps = 5\nharness = 'mine.py'\n"
+    (tmp_path / "pyproject.toml").write_text(table)
+    (tmp_path / "mine.py").write_text("def setup(device):\n    raise ValueError('mine')\n")
+    result = call("train.py:8", "--device", "fake")
+    assert "(fake, tier harness)" in result.stdout and "setup: <harness>:2: ValueError: mine" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("stepz = 3", "unknown key 'stepz'; did you mean 'steps'"), ("device = 'tpu'", "device: 'tpu' is none of auto")],
+)
+def test_a_wrong_configuration_is_said(call: Any, tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.memlint.confirm]\n{line}\n")
+    result = call("train.py")
+    assert isinstance(result.exception, ConfigError) and words in str(result.exception)

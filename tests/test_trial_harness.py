@@ -136,7 +136,7 @@ def go(model, loader):
     assert own_models(ast.parse(text)) == ["module.Net()"]
     made = setup(first(text, "kept.append"))
     assert "model = module.Net().to(device)\n    kind, batch = fitted(model, device)" in made
-    assert len(list(harness.written(finding(text, "kept.append"), Source("project/train.py", text), 8))) == 6
+    assert len(list(harness.written(finding(text, "kept.append"), Source("project/train.py", text), 8))) == 7
 
 
 def test_a_method_gets_an_instance() -> None:
@@ -163,7 +163,7 @@ class Trainer:
 def test_kinds_are_guessed_from_words() -> None:
     assert kinds(ast.parse("def f(tokens): ..."))[0] == "tokens"
     assert kinds(ast.parse("def f(x): F.mse_loss(x, x)"))[0] == "values"
-    assert sorted(kinds(ast.parse("pass"))) == ["classes", "images", "maps", "tokens", "values"]
+    assert sorted(kinds(ast.parse("pass"))) == ["classes", "images", "maps", "same", "tokens", "values"]
 
 
 @pytest.mark.parametrize(

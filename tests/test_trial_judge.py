@@ -115,7 +115,7 @@ def test_what_cannot_be_judged_is_undecided_and_says_why(before: Any, after: Any
     [
         (Answer("timeout"), "--timeout"),
         (Answer("memory"), "--memory-limit"),
-        (Answer("killed by SIGSEGV"), "killed by SIGSEGV"),
+        (Answer("was killed by SIGSEGV"), "the trial was killed by SIGSEGV"),
         (Answer("ended", {"error": "broken"}), "broken"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,26 @@ def test_time_is_limited_and_the_whole_group_dies(trials: Trials, tmp_path: Path
         time.sleep(0.05)
     assert not _alive(grandchild)
     assert trials.run(spec(tmp_path, LEAK, "kept.append")).fate == "ended", "the server lives on"
+
+
+def test_closing_ends_a_trial_that_is_running(tmp_path: Path) -> None:
+    pid_file = tmp_path.parent / "running"
+    text = LEAK.replace(
+        "    kept = []",
+        f"    import os, time\n    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(60)\n    kept = []",
+    )
+    trials = Trials()
+    trials.gpus()
+    thread = threading.Thread(target=lambda: trials.run(spec(tmp_path, text, "kept.append")))
+    thread.start()
+    while not (pid_file.exists() and pid_file.read_text()):
+        time.sleep(0.02)
+    running = int(pid_file.read_text())
+    assert _alive(running)
+    trials.close()
+    thread.join(10)
+    assert not _alive(running)
 
 
 def _alive(pid: int) -> bool:

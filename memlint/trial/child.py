@@ -367,6 +367,7 @@ def protect(root: str) -> None:
 def trial_process(spec: dict[str, Any]) -> None:
     """The forked child's whole life: run the trial in its folder, leave ``answer.json``, end."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(spec["folder"])
     log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -392,33 +393,31 @@ def trial_process(spec: dict[str, Any]) -> None:
 
 
 def watch_over(pid: int, timeout: float, memory: int | None, parent: int) -> str:
-    """Wait for the trial ``pid``; kills it with its group when it passes a limit or memlint itself is gone."""
+    """Wait for the trial ``pid``; whatever happens here, it and its group are dead afterwards."""
     deadline = time.monotonic() + timeout
-    fate = ""
-    while not fate:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            fate = (
-                "ended"
-                if code in (0, 1)
-                else f"killed by {signal.Signals(-code).name}"
-                if code < 0
-                else f"exit status {code}"
-            )
-        elif time.monotonic() > deadline:
-            fate = "timeout"
-        elif memory is not None and _resident(pid) > memory:
-            fate = "memory"
-        elif os.getppid() != parent:
-            fate = "orphan"
-        else:
+    try:
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return _fate(os.waitstatus_to_exitcode(status))
+            if time.monotonic() > deadline:
+                return "timeout"
+            if memory is not None and _resident(pid) > memory:
+                return "memory"
+            if os.getppid() != parent:
+                return "orphan"
             time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-    return fate
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _fate(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return "ended" if code in (0, 1) else f"ended by exit status {code}"
 
 
 def _resident(pid: int) -> int:
@@ -446,6 +445,7 @@ def _gpus() -> int:
 def serve() -> None:
     """Run the ``spec`` file that each line of standard input names, within its ``timeout`` and ``memory``."""
     parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print(json.dumps({"ready": torch.__version__}), file=answers, flush=True)

@@ -7,18 +7,20 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from memlint.check import Report
+    from memlint.config import Config
     from memlint.rule import Finding
     from memlint.trial.confirm import Outcome
 
 _LINE = re.compile(r"(.+):(\d+)$")
 _DEVICE = re.compile(r"auto|fake|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.I)
+_CONFIGURABLE = ("device", "steps", "timeout", "memory_limit", "harness")
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -65,32 +67,27 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 )
 @click.option("--select", multiple=True, callback=_words, metavar="RULE,…", help="Only these rules.")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def confirm(
-    paths: tuple[str, ...],
-    device: str,
-    steps: int,
-    timeout: float,
-    memory_limit: int,
-    harness: str | None,
-    write_harness: str | None,
-    select: tuple[str, ...],
-    output_format: str,
-) -> int:
+@click.pass_context
+def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> int:
     """Run what `check` flags, as written and as repaired, and say what the repair saves.
 
     This imports and runs your code, in a child process with limits on time and memory and in a temporary folder: a
     protection from accidents, not from hostile code. Exit status: 1 if a finding is confirmed, 0 if none is.
     """
-    from memlint.check import Options, check_paths
+    from memlint.check import Options, check_paths, run_config
+    from memlint.config import Configs
     from memlint.trial.confirm import Confirmer, Settings
     from memlint.trial.run import Limits, TrialError
 
     lines = dict(filter(None, map(_place, paths)))
     files = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
-    report = check_paths(files, Options(select=select or None))
+    configs = Configs()
+    options |= _configured(ctx, run_config(files, configs))
+    report = check_paths(files, Options(select=options["select"] or None), configs)
     report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
-    text = Path(harness).read_text(encoding="utf-8") if harness else None
-    settings = Settings(device, steps, Limits(timeout, memory_limit), text)
+    text = Path(options["harness"]).read_text(encoding="utf-8") if options["harness"] else None
+    limits = Limits(options["timeout"], options["memory_limit"])
+    settings = Settings(options["device"], options["steps"], limits, text)
     outcomes: list[Outcome] = []
     try:
         with Confirmer(settings) as confirmer:
@@ -101,14 +98,36 @@ def confirm(
         raise click.ClickException(str(error)) from None
     finally:
         _progress("")
-    if write_harness:
-        _write(outcomes, Path(write_harness))
-    _print(report, outcomes, output_format)
+    if options["write_harness"]:
+        _write(outcomes, Path(options["write_harness"]))
+    _print(report, outcomes, options["output_format"])
     for failure in report.errors:
         click.echo(f"memlint: {failure}", err=True)
     if report.errors:
         return 2
     return int(any(outcome.verdict.status == "confirmed" for outcome in outcomes))
+
+
+def _configured(ctx: click.Context, config: Config) -> dict[str, Any]:
+    """What ``[tool.memlint.confirm]`` says where the command line says nothing. Raises `ConfigError`."""
+    from memlint.config import ConfigError
+    from memlint.registry import nearest
+
+    known = {name.replace("_", "-"): p for p in ctx.command.params if (name := p.name or "") in _CONFIGURABLE}
+    found: dict[str, Any] = {}
+    for key, value in config.confirm.items():
+        if key not in known:
+            raise ConfigError(f"[tool.memlint.confirm]: unknown key {key!r}{nearest(key, known)}")
+        parameter = known[key]
+        name = parameter.name or ""
+        if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            continue
+        given = os.path.join(config.folder, str(value)) if key == "harness" else str(value)
+        try:
+            found[name] = parameter.process_value(ctx, given)
+        except click.BadParameter as error:
+            raise ConfigError(f"[tool.memlint.confirm]: {key}: {error.message}") from None
+    return found
 
 
 def _place(path: str) -> tuple[str, tuple[str, int]] | None:

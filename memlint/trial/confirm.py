@@ -12,7 +12,7 @@ from memlint.trial import harness
 from memlint.trial.judge import FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
 from memlint.trial.run import Limits, Trials
 
-ATTEMPTS = 6  # harnesses tried on one finding at most
+ATTEMPTS = 8  # harnesses tried on one finding at most
 SUPPLY = "supply --harness FILE with setup(device)"
 
 

@@ -125,7 +125,7 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     """The verdict on what came back from a trial of one finding."""
     data = answer.data
     if "before" not in data or "after" not in data:
-        reason = SAY.get(answer.fate) or data.get("error") or f"the trial was {answer.fate}"
+        reason = SAY.get(answer.fate) or data.get("error") or f"the trial {answer.fate}"
         return undecided(claim, tier, device, reason)
     before, after = Measurement.of(data["before"]), Measurement.of(data["after"])
     name = data.get("device", device)

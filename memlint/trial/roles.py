@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from memlint.roles import Use, uses
 from memlint.trial.watch import Place
 
-KINDS = ("classes", "tokens", "values", "images", "maps")
+KINDS = ("classes", "tokens", "values", "images", "same", "maps")
 
 _TARGET = re.compile(
     r"^(y|ys|t|gts?|truth|answer)$|^(y_|targ|tgt|label|lbl|gt_|truth|class|ground)|(_y|target|label|labels)s?$", re.I
@@ -20,6 +20,7 @@ _MASK = re.compile(r"mask", re.I)
 _WORDS: tuple[tuple[str, str], ...] = (
     ("maps", r"seg|unet|pixel|maps?\b|heatmap|depth"),
     ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|word|\btext"),
+    ("same", r"noise|diffus|autoenc|\bvae\b|recon|denois"),
     ("values", r"mse|l1_loss|smooth_l1|huber|regress|binary_cross|BCE"),
     ("images", r"image|\bimg|conv|pixel|mnist|cifar|vision"),
 )

@@ -104,7 +104,8 @@ class Trials:
             data = {}
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(answer.read_text())
-            return Answer(reply.get("fate", "timeout"), data, text)
+            died = f"ended with the trial process: {self._why()}" if server.poll() is not None else "timeout"
+            return Answer(reply.get("fate", died), data, text)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -120,10 +121,11 @@ class Trials:
         """End the process and whatever it still runs."""
         if self._server is None:
             return
+        self._server.terminate()  # it ends the trial that it may be running
         with contextlib.suppress(OSError):
             self._server.stdin and self._server.stdin.close()
         try:
-            self._server.wait(2)
+            self._server.wait(5)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._server.pid, signal.SIGKILL)

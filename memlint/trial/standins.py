@@ -67,7 +67,7 @@ BATCH, WIDTH, TOKENS, CLASSES = 8, 64, 16, 10
 
 
 def inputs(kind: str) -> torch.Tensor:
-    """One batch of ``kind``: "classes", "values", "tokens", "images" or "maps" (images to images)."""
+    """One batch of ``kind``: "classes", "values", "tokens", "images", "maps" (images to images), "same"."""
     if kind == "tokens":
         return torch.randint(CLASSES, (BATCH, TOKENS))
     if kind in ("images", "maps"):
@@ -77,15 +77,15 @@ def inputs(kind: str) -> torch.Tensor:
 
 def targets(kind: str) -> torch.Tensor:
     """What a model should say to a batch of ``kind``: class numbers, or values where there are no classes."""
-    if kind == "values":
-        return torch.rand(BATCH, CLASSES)
+    if kind in ("values", "same"):
+        return torch.rand(BATCH, CLASSES if kind == "values" else WIDTH)
     shape = {"tokens": (BATCH, TOKENS), "maps": (BATCH, 32, 32)}.get(kind, (BATCH,))
     return torch.randint(CLASSES, shape)
 
 
 def loss_of(kind: str) -> nn.Module:
     """The criterion that goes with ``kind``."""
-    return nn.MSELoss() if kind == "values" else nn.CrossEntropyLoss()
+    return nn.MSELoss() if kind in ("values", "same") else nn.CrossEntropyLoss()
 
 
 class Output(dict[str, Any]):
@@ -114,7 +114,7 @@ class StandIn(nn.Module):
         self.embedding = nn.Embedding(CLASSES, WIDTH) if kind == "tokens" else None
         self.features = {"images": 3 * 32 * 32, "maps": 3}.get(kind, WIDTH)
         self.body = nn.Sequential(nn.Linear(self.features, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
-        self.head = nn.Linear(256, CLASSES)
+        self.head = nn.Linear(256, WIDTH if kind == "same" else CLASSES)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs for the first tensor among the arguments."""
