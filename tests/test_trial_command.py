@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
 pytest.importorskip("torch")
@@ -67,6 +68,11 @@ def test_an_undecided_finding_says_what_to_supply(call: Any, tmp_path: Path) -> 
     assert result.return_value == 0
     assert "undecided" in result.stdout
     assert "No module named 'no_such_package'" in result.stdout and "--harness" in result.stdout
+
+
+def test_a_gpu_that_is_not_there_is_said_at_once(call: Any) -> None:
+    result = call("train.py", "--device", "cuda:99")
+    assert isinstance(result.exception, ClickException) and "cuda:99: torch sees" in result.exception.format_message()
 
 
 def test_nothing_to_confirm(call: Any, tmp_path: Path) -> None:

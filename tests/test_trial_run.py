@@ -293,6 +293,12 @@ def test_a_missing_torch_is_said_in_one_line(tmp_path: Path) -> None:
         trials.run(spec(tmp_path, LEAK, "kept.append"))
 
 
+def test_a_torch_that_is_too_old_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memlint.trial.run.OLDEST", (99, 0))
+    with Trials() as trials, pytest.raises(TrialError, match="confirm needs torch 99.0 or newer; this Python has 2"):
+        trials.gpus()
+
+
 HEAD = """
 import torch
 from memlint.trial.standins import Decoder, TokenBatches, token_loss

@@ -10,7 +10,7 @@ from memlint.source import Source
 from memlint.target import Finder
 from memlint.trial import harness
 from memlint.trial.judge import FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
-from memlint.trial.run import Limits, Trials
+from memlint.trial.run import Limits, TrialError, Trials
 
 ATTEMPTS = 8  # harnesses tried on one finding at most
 SUPPLY = "supply --harness FILE with setup(device)"
@@ -95,6 +95,10 @@ class Confirmer:
                 self._devices = ["cuda:0"] if self._trials.gpus() else ["fake", "cpu"]
             else:
                 self._devices = ["cuda:0" if asked == "cuda" else asked]
+                number = int(self._devices[0].partition(":")[2] or 0)
+                if asked.startswith("cuda") and number >= (count := self._trials.gpus()):
+                    there = f"{count} CUDA devices" if count else "no CUDA device"
+                    raise TrialError(f"--device {asked}: torch sees {there} here; fake and cpu need none")
         return self._devices
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 MARGIN = 10.0  # seconds that the server may take beyond a trial's own limit
+OLDEST = (2, 2)  # of torch
 START = 120.0  # seconds that the import of torch may take
 
 
@@ -162,6 +164,9 @@ class Trials:
             self.close()
             raise TrialError(self._why())
         self.torch = ready["ready"]
+        if tuple(int(part) for part in re.findall(r"\d+", self.torch)[:2]) < OLDEST:
+            self.close()
+            raise TrialError(f"confirm needs torch {'.'.join(map(str, OLDEST))} or newer; this Python has {self.torch}")
         return self._server
 
     def _why(self) -> str:
