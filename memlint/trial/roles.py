@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memlint.roles import Use, uses
+from memlint.trial.batches import TARGET, Feed, dotted, iterations
 from memlint.trial.watch import Place
 
 KINDS = ("classes", "tokens", "values", "images", "same", "maps")
 
-_TARGET = re.compile(
-    r"^(y|ys|t|gts?|truth|answer)$|^(y_|targ|tgt|label|lbl|gt_|truth|class|ground)|(_y|target|label|labels)s?$", re.I
-)
-_INDEX = re.compile(r"^(idx|index|indices|ids?x?_?)$|_idx$|_index$", re.I)
-_MASK = re.compile(r"mask", re.I)
 _WORDS: tuple[tuple[str, str], ...] = (
     ("maps", r"seg|unet|pixel|maps?\b|heatmap|depth"),
     ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|word|\btext"),
@@ -55,25 +50,6 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     (r"seed|rank|start|^i$|^idx|index|best|acc", "0"),
     (r"accum", "1"),
 )
-_CALL_NOISE = {
-    "to",
-    "cuda",
-    "cpu",
-    "size",
-    "shape",
-    "items",
-    "keys",
-    "values",
-    "device",
-    "dtype",
-    "dim",
-    "float",
-    "long",
-    "detach",
-    "numel",
-    "get",
-    "pop",
-}
 
 
 @dataclass
@@ -109,7 +85,8 @@ class Roles:
         self._model = model
         self._scope: ast.AST = owner or function
         self._uses = uses(self._scope)
-        self._targets = dict(_iterations(self._scope))
+        self._targets = dict(iterations(self._scope))
+        self._feed = Feed(self._scope, self._uses, self._targets, kind, bool(model))
         self._setup = Setup()
 
     def make(self) -> Setup:
@@ -176,7 +153,7 @@ class Roles:
         if (
             self._fed(name)
             or use.attributes & {"to", "size", "shape", "cuda"}
-            or _TARGET.search(last)
+            or TARGET.search(last)
             or last in ("x", "inputs", "images", "batch")
         ):
             return "tensor"
@@ -189,30 +166,30 @@ class Roles:
         return "number"
 
     def _passed_on(self, name: str) -> bool:
-        return any(isinstance(c, ast.Call) and any(_dotted(a) == name for a in c.args) for c in ast.walk(self._scope))
+        return any(isinstance(c, ast.Call) and any(dotted(a) == name for a in c.args) for c in ast.walk(self._scope))
 
     def _is_device(self, name: str) -> bool:
         for call in (n for n in ast.walk(self._scope) if isinstance(n, ast.Call)):
             moved = (
                 isinstance(call.func, ast.Attribute)
                 and call.func.attr == "to"
-                and any(_dotted(a) == name for a in call.args)
+                and any(dotted(a) == name for a in call.args)
             )
-            if moved or any(k.arg == "device" and _dotted(k.value) == name for k in call.keywords):
+            if moved or any(k.arg == "device" and dotted(k.value) == name for k in call.keywords):
                 return True
         return False
 
     def _counted(self, name: str) -> bool:
         """Whether ``len(name)`` is asked for."""
         calls = (n for n in ast.walk(self._scope) if isinstance(n, ast.Call) and n.args)
-        return any(_dotted(call.func) == "len" and _dotted(call.args[0]) == name for call in calls)
+        return any(dotted(call.func) == "len" and dotted(call.args[0]) == name for call in calls)
 
     def _fed(self, name: str) -> bool:
         """Whether ``name`` goes into a model."""
         return any(
             isinstance(c, ast.Call)
-            and any(_dotted(a) == name for a in c.args)
-            and self._uses.get(_dotted(c.func), Use()).role == "module"
+            and any(dotted(a) == name for a in c.args)
+            and self._uses.get(dotted(c.func), Use()).role == "module"
             for c in ast.walk(self._scope)
         )
 
@@ -234,7 +211,7 @@ class Roles:
             if self._model and not setup.models:
                 self._made("model", "model", "model")
             steps = "1" if self._epochs() else "STEPS"
-            return f"Batches({steps}, lambda: {self._batch(name)})"
+            return f"Batches({steps}, lambda: {self._feed.batch(name)})"
         if role == "scheduler":
             optimizer = next(iter(setup.optimizers), "") or self._made("optimizer", "optimizer", "optimizer")
             return f"torch.optim.lr_scheduler.StepLR({optimizer}, 1000)"
@@ -245,7 +222,7 @@ class Roles:
             ]
             return f"SimpleNamespace({', '.join(fields)})"
         if role == "tensor":
-            return self._element(name.rpartition(".")[2], last=False) + ".to(device)"
+            return self._feed.element(name.rpartition(".")[2], last=False) + ".to(device)"
         return {
             "criterion": f'loss_of("{self._kind}")',
             "scaler": "torch.amp.GradScaler(device.type)",
@@ -280,105 +257,8 @@ class Roles:
     def _model_expression(self, name: str) -> str:
         if self._model:
             return self._model
-        gives = self._gives(name)
+        gives = self._feed.gives(name)
         return f'StandIn("{self._kind}")' if gives == "logits" else f'StandIn("{self._kind}", gives="{gives}")'
-
-    def _gives(self, name: str) -> str:
-        """What the function expects of the model's output."""
-        for node in ast.walk(self._scope):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr in ("loss", "logits", "last_hidden_state")
-                and isinstance(node.value, ast.Call)
-                and _dotted(node.value.func) == name
-            ):
-                return "output"
-            if not (
-                isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _dotted(node.value.func) == name
-            ):
-                continue
-            target = node.targets[0]
-            if isinstance(target, (ast.Tuple, ast.List)):
-                return ",".join("loss" if "loss" in ast.unparse(e) else "logits" for e in target.elts)
-            used = self._uses.get(_dotted(target), Use()).attributes
-            keys = {
-                s.slice.value
-                for s in ast.walk(self._scope)
-                if isinstance(s, ast.Subscript)
-                and _dotted(s.value) == _dotted(target)
-                and isinstance(s.slice, ast.Constant)
-            }
-            if used & {"loss", "logits", "last_hidden_state"} or any(isinstance(key, str) for key in keys):
-                return "output"
-            if "backward" in used or "loss" in _dotted(target).lower():
-                return "loss"
-        return "logits"
-
-    def _batch(self, name: str) -> str:
-        """An expression for one batch, of the structure that the loop over ``name`` takes apart."""
-        target = self._targets.get(name)
-        if isinstance(target, (ast.Tuple, ast.List)):
-            return self._tuple(target)
-        variable = _dotted(target) if target is not None else ""
-        for node in ast.walk(self._scope):
-            if (
-                variable
-                and isinstance(node, ast.Assign)
-                and isinstance(node.targets[0], (ast.Tuple, ast.List))
-                and variable in (_dotted(node.value), _moved(node.value))
-            ):
-                return self._tuple(node.targets[0])
-        keys = [
-            s.slice.value
-            for s in ast.walk(self._scope)
-            if variable
-            and isinstance(s, ast.Subscript)
-            and _dotted(s.value) == variable
-            and isinstance(s.slice, ast.Constant)
-        ]
-        words = list(dict.fromkeys(key for key in keys if isinstance(key, str)))
-        numbers = [key for key in keys if isinstance(key, int)]
-        if numbers and not words:
-            count = max(numbers) + 1
-            return f"({', '.join(self._element('', last=0 < i == count - 1) for i in range(count))},)"
-        attributes = sorted(self._uses.get(variable, Use()).attributes - _CALL_NOISE)
-        if not words and variable and self._spread(variable):
-            words = ["input_ids", "labels"]
-        if words:
-            return "Output(" + ", ".join(f"{w}={self._element(w, last=False)}" for w in words if w.isidentifier()) + ")"
-        if attributes:
-            return "Output(" + ", ".join(f"{a}={self._element(a, last=False)}" for a in attributes) + ")"
-        if variable:
-            return self._element(variable, last=False)
-        return f"({self._element('', last=False)}, {self._element('', last=True)})"
-
-    def _spread(self, variable: str) -> bool:
-        return (
-            any(
-                isinstance(k, ast.keyword) and k.arg is None and _dotted(k.value) == variable
-                for k in ast.walk(self._scope)
-            )
-            or "items" in self._uses.get(variable, Use()).attributes
-        )
-
-    def _tuple(self, target: ast.Tuple | ast.List) -> str:
-        count = len(target.elts)
-        parts = [
-            self._tuple(e)
-            if isinstance(e, (ast.Tuple, ast.List))
-            else self._element(_dotted(e), last=i == count - 1 and count > 1)
-            for i, e in enumerate(target.elts)
-        ]
-        return f"({', '.join(parts)}{',' if count == 1 else ''})"
-
-    def _element(self, name: str, *, last: bool) -> str:
-        if _MASK.search(name):
-            return "torch.ones(BATCH, TOKENS, dtype=torch.bool)"
-        if _INDEX.search(name) and self._kind != "tokens":
-            return "torch.arange(BATCH)"
-        if _TARGET.search(name) or last:
-            return f"targets({'kind' if self._model else repr(self._kind)})".replace("'", '"')
-        return "batch.clone()" if self._model else f'inputs("{self._kind}")'
 
     def _instance(self, order: tuple[str, ...]) -> None:
         """The object whose method is flagged: its class's arguments, and the attributes that its methods read."""
@@ -388,7 +268,7 @@ class Roles:
         built = {
             n.attr
             for n in ast.walk(start or ast.Module([], []))
-            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and _dotted(n.value) == "self"
+            if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and dotted(n.value) == "self"
         }
         methods = {f.name for f in owner.body if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))}
         given: dict[str, str] = {}
@@ -396,9 +276,9 @@ class Roles:
             if (
                 isinstance(node, ast.Assign)
                 and isinstance(node.value, ast.Name)
-                and _dotted(node.targets[0]).startswith("self.")
+                and dotted(node.targets[0]).startswith("self.")
             ):
-                given[node.value.id] = _dotted(node.targets[0])
+                given[node.value.id] = dotted(node.targets[0])
         arguments: dict[str, str] = {}
         roles: list[tuple[str, str, str]] = []
         if start is not None:
@@ -453,61 +333,6 @@ def own_models(tree: ast.Module) -> list[str]:
     return free
 
 
-def _iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names that loops run over, through ``enumerate``, ``tqdm``, ``zip`` and ``iter``, each with the loop's target."""
-    for node in ast.walk(scope):
-        if isinstance(node, (ast.For, ast.comprehension)):
-            yield from _iterated(node.iter, node.target)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and _dotted(node.value.func) == "next"
-            and node.value.args
-        ):
-            inner = node.value.args[0]
-            yield from _iterated(inner, node.targets[0])
-            for other in ast.walk(scope):
-                if (
-                    isinstance(other, ast.Assign)
-                    and _dotted(other.targets[0]) == _dotted(inner)
-                    and isinstance(other.value, ast.Call)
-                ):
-                    yield from _iterated(other.value, node.targets[0])
-
-
-def _iterated(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if name := _dotted(iterable):
-        yield name, target
-    if not isinstance(iterable, ast.Call) or not iterable.args:
-        return
-    wrapper = _dotted(iterable.func).rpartition(".")[2]
-    if wrapper == "enumerate":
-        inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
-        yield from _iterated(iterable.args[0], inner)
-    elif wrapper == "zip" and isinstance(target, ast.Tuple):
-        for argument, part in zip(iterable.args, target.elts, strict=False):
-            yield from _iterated(argument, part)
-    elif wrapper in ("tqdm", "trange", "iter", "islice", "track", "prefetch", "log_every", "progress_bar", "list"):
-        yield from _iterated(iterable.args[0], target)
-
-
-def _dotted(node: ast.AST | None) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
-        return f"{base}.{node.attr}"
-    return ""
-
-
-def _moved(value: ast.expr) -> str:
-    """The name of a batch whose parts ``value`` moves: ``[t.to(device) for t in batch]``, ``map(move, batch)``."""
-    if isinstance(value, (ast.GeneratorExp, ast.ListComp)):
-        return _dotted(value.generators[0].iter)
-    if isinstance(value, ast.Call) and re.search(r"map|to_device|move|unpack|send|cuda", _dotted(value.func)):
-        return next((name for argument in value.args if (name := _dotted(argument))), "")
-    return ""
-
-
 def _annotated(annotation: ast.expr | None) -> str:
     text = ast.unparse(annotation) if annotation is not None else ""
     table = (
@@ -531,13 +356,13 @@ def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
 
 
 def _is_static(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(_dotted(d) == "staticmethod" for d in function.decorator_list)
+    return any(dotted(d) == "staticmethod" for d in function.decorator_list)
 
 
 def _literal(start: ast.FunctionDef | None, attribute: str) -> str:
     """The text that ``__init__`` gives ``attribute`` where that is an empty container or a constant."""
     for node in ast.walk(start) if start is not None else ():
-        if isinstance(node, ast.Assign) and _dotted(node.targets[0]) == f"self.{attribute}":
+        if isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{attribute}":
             try:
                 ast.literal_eval(node.value)
             except ValueError:

@@ -1,0 +1,203 @@
+"""What a harness feeds: batches of the structure that a loop takes apart, models that give what is asked of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memlint.roles import Use
+
+TARGET = re.compile(
+    r"^(y|ys|t|gts?|truth|answer)$|^(y_|targ|tgt|label|lbl|gt_|truth|class|ground)|(_y|target|label|labels)s?$", re.I
+)
+_INDEX = re.compile(r"^(idx|index|indices|ids?x?_?)$|_idx$|_index$", re.I)
+_MASK = re.compile(r"mask", re.I)
+_CALL_NOISE = {
+    "to",
+    "cuda",
+    "cpu",
+    "size",
+    "shape",
+    "items",
+    "keys",
+    "values",
+    "device",
+    "dtype",
+    "dim",
+    "float",
+    "long",
+    "detach",
+    "numel",
+    "get",
+    "pop",
+}
+
+
+class Feed:
+    """Makes expressions for the data in ``scope``.
+
+    ``targets`` are the names that loops run over, each with the loop's target; ``kind`` is the kind of batch to make,
+    unless the project's own model (``own``) says at run time which it takes.
+    """
+
+    def __init__(
+        self, scope: ast.AST, uses: dict[str, Use], targets: dict[str, ast.expr], kind: str, own: bool
+    ) -> None:
+        self._scope = scope
+        self._uses = uses
+        self._targets = targets
+        self._kind = kind
+        self._own = own
+
+    def gives(self, name: str) -> str:
+        """What the function expects of the model's output."""
+        for node in ast.walk(self._scope):
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("loss", "logits", "last_hidden_state")
+                and isinstance(node.value, ast.Call)
+                and dotted(node.value.func) == name
+            ):
+                return "output"
+            if not (
+                isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and dotted(node.value.func) == name
+            ):
+                continue
+            target = node.targets[0]
+            if isinstance(target, (ast.Tuple, ast.List)):
+                return ",".join("loss" if "loss" in ast.unparse(e) else "logits" for e in target.elts)
+            used = self._uses.get(dotted(target), Use()).attributes
+            keys = {
+                s.slice.value
+                for s in ast.walk(self._scope)
+                if isinstance(s, ast.Subscript)
+                and dotted(s.value) == dotted(target)
+                and isinstance(s.slice, ast.Constant)
+            }
+            if used & {"loss", "logits", "last_hidden_state"} or any(isinstance(key, str) for key in keys):
+                return "output"
+            if "backward" in used or "loss" in dotted(target).lower():
+                return "loss"
+        return "logits"
+
+    def batch(self, name: str) -> str:
+        """An expression for one batch, of the structure that the loop over ``name`` takes apart."""
+        target = self._targets.get(name)
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return self._tuple(target)
+        variable = dotted(target) if target is not None else ""
+        for node in ast.walk(self._scope):
+            if (
+                variable
+                and isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], (ast.Tuple, ast.List))
+                and variable in (dotted(node.value), _moved(node.value))
+            ):
+                return self._tuple(node.targets[0])
+        keys = [
+            s.slice.value
+            for s in ast.walk(self._scope)
+            if variable
+            and isinstance(s, ast.Subscript)
+            and dotted(s.value) == variable
+            and isinstance(s.slice, ast.Constant)
+        ]
+        words = list(dict.fromkeys(key for key in keys if isinstance(key, str)))
+        numbers = [key for key in keys if isinstance(key, int)]
+        if numbers and not words:
+            count = max(numbers) + 1
+            return f"({', '.join(self.element('', last=0 < i == count - 1) for i in range(count))},)"
+        attributes = sorted(self._uses.get(variable, Use()).attributes - _CALL_NOISE)
+        if not words and variable and self._spread(variable):
+            words = ["input_ids", "labels"]
+        if words:
+            return "Output(" + ", ".join(f"{w}={self.element(w, last=False)}" for w in words if w.isidentifier()) + ")"
+        if attributes:
+            return "Output(" + ", ".join(f"{a}={self.element(a, last=False)}" for a in attributes) + ")"
+        if variable:
+            return self.element(variable, last=False)
+        return f"({self.element('', last=False)}, {self.element('', last=True)})"
+
+    def _spread(self, variable: str) -> bool:
+        return (
+            any(
+                isinstance(k, ast.keyword) and k.arg is None and dotted(k.value) == variable
+                for k in ast.walk(self._scope)
+            )
+            or "items" in self._uses.get(variable, Use()).attributes
+        )
+
+    def _tuple(self, target: ast.Tuple | ast.List) -> str:
+        count = len(target.elts)
+        parts = [
+            self._tuple(e)
+            if isinstance(e, (ast.Tuple, ast.List))
+            else self.element(dotted(e), last=i == count - 1 and count > 1)
+            for i, e in enumerate(target.elts)
+        ]
+        return f"({', '.join(parts)}{',' if count == 1 else ''})"
+
+    def element(self, name: str, *, last: bool) -> str:
+        if _MASK.search(name):
+            return "torch.ones(BATCH, TOKENS, dtype=torch.bool)"
+        if _INDEX.search(name) and self._kind != "tokens":
+            return "torch.arange(BATCH)"
+        if TARGET.search(name) or last:
+            return f"targets({'kind' if self._own else repr(self._kind)})".replace("'", '"')
+        return "batch.clone()" if self._own else f'inputs("{self._kind}")'
+
+
+def iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names that loops run over, through ``enumerate``, ``tqdm``, ``zip`` and ``iter``, each with the loop's target."""
+    for node in ast.walk(scope):
+        if isinstance(node, (ast.For, ast.comprehension)):
+            yield from _iterated(node.iter, node.target)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and dotted(node.value.func) == "next"
+            and node.value.args
+        ):
+            inner = node.value.args[0]
+            yield from _iterated(inner, node.targets[0])
+            for other in ast.walk(scope):
+                if (
+                    isinstance(other, ast.Assign)
+                    and dotted(other.targets[0]) == dotted(inner)
+                    and isinstance(other.value, ast.Call)
+                ):
+                    yield from _iterated(other.value, node.targets[0])
+
+
+def _iterated(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if name := dotted(iterable):
+        yield name, target
+    if not isinstance(iterable, ast.Call) or not iterable.args:
+        return
+    wrapper = dotted(iterable.func).rpartition(".")[2]
+    if wrapper == "enumerate":
+        inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
+        yield from _iterated(iterable.args[0], inner)
+    elif wrapper == "zip" and isinstance(target, ast.Tuple):
+        for argument, part in zip(iterable.args, target.elts, strict=False):
+            yield from _iterated(argument, part)
+    elif wrapper in ("tqdm", "trange", "iter", "islice", "track", "prefetch", "log_every", "progress_bar", "list"):
+        yield from _iterated(iterable.args[0], target)
+
+
+def dotted(node: ast.AST | None) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def _moved(value: ast.expr) -> str:
+    """The name of a batch whose parts ``value`` moves: ``[t.to(device) for t in batch]``, ``map(move, batch)``."""
+    if isinstance(value, (ast.GeneratorExp, ast.ListComp)):
+        return dotted(value.generators[0].iter)
+    if isinstance(value, ast.Call) and re.search(r"map|to_device|move|unpack|send|cuda", dotted(value.func)):
+        return next((name for argument in value.args if (name := dotted(argument))), "")
+    return ""
