@@ -49,8 +49,14 @@ def train(model, train_loader, optimizer, criterion, device, epoch, scheduler=No
     assert setup(made).splitlines() == [
         '    model = StandIn("images").to(device)',
         "    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
-        '    return {"model": model, "train_loader": Batches(STEPS, lambda: (inputs("images"), targets("images"))), '
-        '"criterion": loss_of("images"), "optimizer": optimizer, "device": device, "epoch": 1}',
+        "    return {",
+        '        "model": model,',
+        '        "train_loader": Batches(STEPS, lambda: (inputs("images"), targets("images"))),',
+        '        "criterion": loss_of("images"),',
+        '        "optimizer": optimizer,',
+        '        "device": device,',
+        '        "epoch": 1,',
+        "    }",
     ]
 
 

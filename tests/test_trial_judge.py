@@ -130,3 +130,14 @@ def test_the_json_contract() -> None:
     assert list(document["before"]) == ["device_peak", "device_growth", "host_growth", "churn", "seconds"]
     assert document["iterations"] == 12 and document["before"]["device_peak"] == 11 * MIB
     assert undecided(Claim.PEAK, "called", "fake", "why").as_json()["before"] is None
+
+
+def test_a_finding_without_an_edit_is_measured_as_written() -> None:
+    found = judge(Claim.GROWTH, Answer("ended", {"before": arm(live=MIB), "device": "fake"}), "called", "fake")
+    assert (found.status, found.measure) == ("undecided", "device_growth")
+    assert "no edit" in found.reason and found.before.device_growth == MIB and found.after is None
+    assert found.as_json()["after"] is None
+    host = judge(Claim.GROWTH, Answer("ended", {"before": arm(host=9000)}), "called", "fake")
+    assert host.measure == "host_growth"
+    failed = judge(Claim.PEAK, Answer("ended", {"before": arm(1)}), "called", "fake")
+    assert failed.measure == "" and "made 1 iterations" in failed.reason

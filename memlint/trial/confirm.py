@@ -54,12 +54,10 @@ class Confirmer:
         tier = "called" if self.settings.harness is None else "harness"
         claim = finding.claim or Claim.GROWTH
         device = self._chosen_devices()[0]
-        if finding.fix is None or not finding.fix.edits:
-            reason = "memlint has no edit for it to compare with"
-            return Outcome(finding, undecided(claim, tier, device, reason))
         if source.is_notebook:
             return Outcome(finding, undecided(claim, tier, device, "it stands in a notebook, which cannot be called"))
-        repaired = apply_edits(source, finding.fix.edits)
+        edits = finding.fix.edits if finding.fix else ()
+        repaired = apply_edits(source, edits) if edits else None
         try:
             harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
         except harness.CannotRun as error:

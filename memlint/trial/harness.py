@@ -74,11 +74,11 @@ def place_of(finding: Finding, source: Source) -> Place:
     return place
 
 
-def spec(finding: Finding, source: Source, repaired: str, harness: str | None, device: str, steps: int) -> Spec:
-    """The trial of ``finding`` under ``harness``: the file as written against ``repaired``."""
+def spec(finding: Finding, source: Source, repaired: str | None, harness: str | None, device: str, steps: int) -> Spec:
+    """The trial of ``finding`` under ``harness``: the file as written, against ``repaired`` if there is an edit."""
     place = place_of(finding, source)
     module = module_of(source.path)
-    arms = {"before": source.text, "after": repaired}
+    arms = {"before": source.text} | ({"after": repaired} if repaired is not None else {})
     path = str(Path(source.path).resolve())
     return Spec(path, module.name, module.root, module.paths, place.function, place.loop, arms, harness, device, steps)
 
@@ -118,8 +118,11 @@ def _text(finding: Finding, place: Place, steps: int, roles: Roles) -> str:
     own = next((i for i, line in enumerate(lines) if " = module." in line and ".to(device)" in line), None)
     if own is not None:
         lines.insert(own + 1, f"kind, batch = fitted({lines[own].partition(' ')[0]}, device)")
-    arguments = ", ".join(f'"{name}": {value}' for name, value in made.arguments.items())
-    body = "\n".join(f"    {line}" for line in [*lines, f"return {{{arguments}}}"])
+    arguments = [f'"{name}": {value}' for name, value in made.arguments.items()]
+    returned = f"return {{{', '.join(arguments)}}}"
+    if len(returned) > 100:
+        returned = "return {\n" + "".join(f"        {argument},\n" for argument in arguments) + "    }"
+    body = "\n".join(f"    {line}" for line in [*lines, returned])
     used = [name for name in _NAMES if re.search(rf"\b{name}\b", body)]
     imports = ["import torch"] * ("torch." in body)
     if "SimpleNamespace" in body:

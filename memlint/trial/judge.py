@@ -13,6 +13,15 @@ from memlint.trial.run import Answer
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
 FEW = 3  # iterations without which nothing is judged
+NO_EDIT = "memlint has no edit to compare with"
+MEASURES = {
+    Claim.GROWTH: "device_growth",
+    Claim.PEAK: "device_peak",
+    Claim.KEPT: "kept",
+    Claim.CHURN: "churn",
+    Claim.TIME: "seconds",
+    Claim.COUNT: "churn",
+}
 SAY = {
     "timeout": "the trial did not end in time: raise --timeout, lower --steps, or give a smaller --harness",
     "memory": "the trial passed the limit of host memory: raise --memory-limit or give a smaller --harness",
@@ -89,7 +98,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the fix takes the claimed cost away. ``measure`` names the number that decided."""
+    """Whether the fix takes the claimed cost away. ``measure`` names the number that the claim is about."""
 
     status: str
     claim: Claim
@@ -124,7 +133,9 @@ def undecided(claim: Claim, tier: str, device: str, reason: str) -> Verdict:
 def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     """The verdict on what came back from a trial of one finding."""
     data = answer.data
-    if "before" not in data or "after" not in data:
+    if "before" in data and "after" not in data:
+        return _alone(claim, data, tier, device)
+    if "before" not in data:
         reason = SAY.get(answer.fate) or data.get("error") or f"the trial {answer.fate}"
         return undecided(claim, tier, device, reason)
     before, after = Measurement.of(data["before"]), Measurement.of(data["after"])
@@ -144,6 +155,18 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     if saved:
         return replace(verdict, status=CONFIRMED)
     return replace(verdict, status=REFUTED, reason=f"the repair does not lower the {claim.value}")
+
+
+def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str) -> Verdict:
+    """What there is to say where no repair was run: the cost as written, undecided."""
+    before = Measurement.of(data["before"])
+    short = before.failure or f"the loop made {before.iterations} iterations, and {FEW} are needed"
+    reason = NO_EDIT if before.iterations >= FEW else f"{NO_EDIT}, and as written, {short}"
+    measure = MEASURES[claim]
+    if claim is Claim.GROWTH and before.device_growth <= BLOCK < before.host_growth:
+        measure = "host_growth"
+    measure = measure if before.iterations >= FEW else ""
+    return Verdict(UNDECIDED, claim, tier, data.get("device", device), reason, before, None, measure=measure)
 
 
 def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str, bool]:

@@ -30,7 +30,7 @@ class Spec:
         path: the module's file, absolute; `module` is its dotted name with `paths` in front of `sys.path`.
         root: the folder in which nothing may be written.
         function: dotted path of the flagged function; `loop` is the number of the watched loop in it (`watch.Place`).
-        arms: the two texts, "before" and "after".
+        arms: the texts, "before" and, where there is a repair, "after".
         harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where
             the module has `setup` and `target` itself.
         device: "fake", "cpu" or "cuda:N".

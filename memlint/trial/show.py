@@ -61,16 +61,17 @@ def _outcome(outcome: Outcome, paint: Paint) -> Iterator[str]:
     if verdict.before is not None and verdict.before.iterations:
         where += f", {verdict.before.iterations} iterations"
     yield f"  {status}: {printable(_headline(verdict))} {paint(f'({where})', CYAN)}"
-    if verdict.before is not None and verdict.after is not None and verdict.measure:
+    if verdict.before is not None and verdict.measure:
         yield from _arms(verdict, verdict.before, verdict.after, paint)
     yield ""
 
 
 def _headline(verdict: Verdict) -> str:
-    if verdict.before is None or verdict.after is None or not verdict.measure:
+    if verdict.before is None or not verdict.measure:
         return verdict.reason
-    before, after = _number(verdict.before, verdict.measure), _number(verdict.after, verdict.measure)
-    figures = f"{_WHAT[verdict.measure]} {before} as written, {after} repaired"
+    figures = f"{_WHAT[verdict.measure]} {_number(verdict.before, verdict.measure)} as written"
+    if verdict.after is not None:
+        figures += f", {_number(verdict.after, verdict.measure)} repaired"
     return f"{verdict.reason}; {figures}" if verdict.reason else figures
 
 
@@ -79,14 +80,12 @@ def _number(arm: Measurement, measure: str) -> str:
     return f"{1000 * value:,.1f} ms" if measure == "seconds" else size(value)
 
 
-def _arms(verdict: Verdict, before: Measurement, after: Measurement, paint: Paint) -> Iterator[str]:
+def _arms(verdict: Verdict, before: Measurement, after: Measurement | None, paint: Paint) -> Iterator[str]:
     grows = verdict.measure == "device_growth"
-    top = (
-        max(*before.curve, *after.curve, 0)
-        if grows
-        else max(getattr(before, verdict.measure), getattr(after, verdict.measure))
-    )
-    for name, arm, color in (("as written", before, RED), ("repaired", after, GREEN)):
+    arms = [("as written", before, RED)] + ([("repaired", after, GREEN)] if after is not None else [])
+    tops = [max(arm.curve, default=0) if grows else getattr(arm, verdict.measure) for _, arm, _ in arms]
+    top = max(tops)
+    for name, arm, color in arms:
         picture = spark(arm.curve, top) if grows else bar(getattr(arm, verdict.measure), top)
         others = ", ".join(
             (
