@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -157,6 +158,17 @@ class _Run:
         return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
 
     def _analysed(
+        self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
+    ) -> Iterator[Finding]:
+        collecting = gc.isenabled()
+        gc.disable()  # facts live as long as the run: looking for cycles among them is a third of its time
+        try:
+            yield from self._analysis(sources, near, rules, selected)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _analysis(
         self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
     ) -> Iterator[Finding]:
         from memlint.suppress import UNUSED, suppress

@@ -101,6 +101,15 @@ class Definition:
         a = self.node.args
         return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.annotation is not None}
 
+    @cached_property
+    def tested(self) -> frozenset[str]:
+        """Names that conditions of the function read: what an argument is matters most where it decides a branch."""
+        found: set[str] = set()
+        for node in ast.walk(self.node):
+            if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                found.update(n.id for n in ast.walk(node.test) if isinstance(n, ast.Name))
+        return frozenset(found)
+
     @property
     def decorators(self) -> Sequence[ast.expr]:
         return getattr(self.node, "decorator_list", ())
@@ -150,6 +159,7 @@ class Module:
         self.classes: dict[str, Class] = {}
         self.variables: dict[str, ast.expr] = {}
         self.definitions: list[Definition] = []
+        self._functions_at: dict[int, list[Definition]] = {}
         tree = source.tree
         self.top = Definition("<module>", "", tree, self)
         self._read(tree.body, None, None, "")
@@ -162,19 +172,36 @@ class Module:
 
     def mentioning(self, name: str) -> list[Definition]:
         """The functions of the file whose own lines hold a name; the top level where none does."""
-        text = self.source.text
-        lines = [bisect_right(self._starts, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text)]
         found: dict[Definition, None] = {}
-        for line in lines:
+        for line in self._lines_with(name):
             inside = False
-            for definition in self.definitions:
-                node = definition.node
-                if not isinstance(node, ast.Module) and node.lineno <= line <= (node.end_lineno or 0):
-                    found[definition] = None
-                    inside = True
+            for definition in self._around(line):
+                found[definition] = None
+                inside = True
             if not inside:
                 found[self.top] = None
         return list(found)
+
+    def _lines_with(self, name: str) -> list[int]:
+        text, size = self.source.text, len(name)
+        lines, at = [], text.find(name)
+        while at >= 0:
+            before, after = text[at - 1 : at], text[at + size : at + size + 1]
+            if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
+                lines.append(bisect_right(self._starts, at))
+            at = text.find(name, at + size)
+        return lines
+
+    def _around(self, line: int) -> list[Definition]:
+        """The functions that a line lies in."""
+        found = self._functions_at.get(line)
+        if found is None:
+            found = self._functions_at[line] = [
+                d
+                for d in self.definitions
+                if not isinstance(d.node, ast.Module) and d.node.lineno <= line <= (d.node.end_lineno or 0)
+            ]
+        return found
 
     @cached_property
     def _starts(self) -> list[int]:

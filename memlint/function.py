@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING
 
 from memlint import edits
 from memlint.extract import Definition, own_nodes
-from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Obj, Origin, Value
-from memlint.flow import GRAPHLESS, Flow, chain
+from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Origin, Value
+from memlint.flow import Flow
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
 from memlint.target import Target
+from memlint.values import GRAPHLESS, chain
 
 if TYPE_CHECKING:
     from memlint.project import Project
 
-_GRAD_READ = re.compile(r"(?<!autograd)\.grad\b(?!\s*(?:\.(?:data\.)?(?:zero_|detach_)|\.detach\(\)\.zero_|is\b|=[^=]|:))")
-_RESETS = re.compile(r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask")
+_GRAD_READ = re.compile(
+    r"(?<!autograd)\.grad\b(?!\s*(?:\.(?:data\.)?(?:zero_|detach_)|\.detach\(\)\.zero_|is\b|=[^=]|:))"
+)
+_RESETS = re.compile(
+    r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask"
+)
 LIMIT = 5  # callers of callers that a question follows
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
 
@@ -146,7 +151,14 @@ class Function:
         while inner is not None:
             base = self.project.flow(inner.home)
             if base is not None:
-                own = next((e for e in base.events if e.verb == "forward" and e.site is inner.site and (e.inner is None) == (inner.inner is None)), None)
+                own = next(
+                    (
+                        e
+                        for e in base.events
+                        if e.verb == "forward" and e.site is inner.site and (e.inner is None) == (inner.inner is None)
+                    ),
+                    None,
+                )
                 if own is not None and Function(self.project, inner.home).needless(own):
                     return True
             inner = inner.inner
@@ -198,10 +210,20 @@ class Function:
 
     def _restarted(self, name: str, loop: ast.AST) -> bool:
         for node in ast.walk(loop):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
             for target in targets:
                 for t in target.elts if isinstance(target, ast.Tuple) else [target]:
-                    if chain(t) == name and not any(chain(n) == name for n in ast.walk(node.value or target) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)):
+                    if chain(t) == name and not any(
+                        chain(n) == name
+                        for n in ast.walk(node.value or target)
+                        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
+                    ):
                         return True
         return isinstance(loop, ast.For) and any(chain(n) == name for n in ast.walk(loop.target))
 
@@ -219,7 +241,12 @@ class Function:
             return False
         holder = event.receiver.obj
         if obj.shared:
-            if holder is not None and holder.parameter < 0 and not holder.shared and holder.loops[-1:] == event.loops[-1:]:
+            if (
+                holder is not None
+                and holder.parameter < 0
+                and not holder.shared
+                and holder.loops[-1:] == event.loops[-1:]
+            ):
                 if event.loops:
                     return False
             if not event.loops and not self.project_repeats():
@@ -411,7 +438,9 @@ class Function:
         trail: tuple[Step, ...] = (),
     ) -> Finding:
         """A finding on a piece of this function's syntax; the rule that yields it puts its name to it."""
-        return Finding("", "", level, self.source.path, self.source.span(node), message, fix, trail, None, self.qualname)
+        return Finding(
+            "", "", level, self.source.path, self.source.span(node), message, fix, trail, None, self.qualname
+        )
 
     def step(self, event: Event, message: str) -> tuple[Step, ...]:
         """A step of a trail to where an event really happens."""
@@ -478,7 +507,9 @@ def _node_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answe
             return Answer.NO
     if node.origin is Origin.FORWARD:
         learns = _trainable(project, flow.definition, node.module or UNKNOWN, 0)
-        below = _carries(project, flow, node.inputs, depth + 1) if depth < LIMIT and learns is not Answer.YES else Answer.NO
+        below = (
+            _carries(project, flow, node.inputs, depth + 1) if depth < LIMIT and learns is not Answer.YES else Answer.NO
+        )
         answer = Answer.any((learns, below))
         return answer if mode is Grad.ON or answer is not Answer.YES else Answer.MAYBE
     if node.origin is Origin.CALL:
@@ -512,7 +543,9 @@ def _parameter_carries(project: Project, flow: Flow, node: Node, depth: int) -> 
         value = project.argument(definition, name, caller, event)
         if value is not None:
             answers.append(
-                Answer.NO if value.kind in GRAPHLESS or value.leaf else _carries(project, caller, caller.held(value), depth + 1)
+                Answer.NO
+                if value.kind in GRAPHLESS or value.leaf
+                else _carries(project, caller, caller.held(value), depth + 1)
             )
     return Answer.all(answers)
 
@@ -570,8 +603,11 @@ def _fate(project: Project, definition: Definition, node: Node, seen: set[Node],
             if answer is Answer.YES:
                 return answer
             found = answer if answer is Answer.MAYBE else found
-        elif event.verb in ("set", "store") and event.target is not None and event.target.shared and _below(
-            node, flow.held(event.value)
+        elif (
+            event.verb in ("set", "store")
+            and event.target is not None
+            and event.target.shared
+            and _below(node, flow.held(event.value))
         ):
             project.settle(event.target)
             place = event.target.node
@@ -607,7 +643,7 @@ def _returned(project: Project, definition: Definition, node: Node, seen: set[No
                 return Answer.YES
     callers = project.callers(definition)
     outside = definition in project.addressed or definition.name in ("forward", "__call__")
-    if not callers:
+    if not callers or definition in project.crowded:
         return Answer.MAYBE
     answers = [Answer.MAYBE if outside else Answer.NO]
     if node.differentiated:

@@ -14,21 +14,42 @@ from typing import Any
 
 from memlint.extract import Class, Definition, Module, own_nodes
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
-from memlint.flow import CONTAINERS, EMPTY, GRAPHLESS, Flow, Mode, Symbol, join
+from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
 from memlint.names import Loader, Names
+from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, join
 
+VARIANTS = 12  # readings of one function with different arguments
 DEPTH = 5  # calls followed below the function that is asked about
+TRAINS = re.compile(
+    r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@cache|Parallel|DDP|except|profile|foreach"
+)
+STORE = re.compile(
+    r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)|\bself\.\w+ *="
+)
+LOOP = re.compile(r"\b(?:for|while)\b")
+FEW = 12
+CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 PROPERTIES = frozenset({"property", "cached_property"})
-HARMLESS = frozenset(
-    """property staticmethod classmethod abstractmethod overload wraps lru_cache cache cached_property dataclass override
-    contextmanager final""".split()
+TENSOR_WORDS = frozenset(
+    """torch lightning pytorch_lightning tensorflow keras transformers accelerate fastai ignite mmengine deepspeed
+    backward zero_grad no_grad state_dict""".split()
 )
-FRAMEWORK_FREE = ("torch.nn.", "object", "abc.", "typing.", "enum.", "torch.utils.data.", "collections.", "torch.optim.")
+FRAMEWORK_FREE = (
+    "torch.nn.",
+    "object",
+    "abc.",
+    "typing.",
+    "enum.",
+    "torch.utils.data.",
+    "collections.",
+    "torch.optim.",
+)
 
 
 class Project:
@@ -73,11 +94,15 @@ class Project:
         self._namesakes: Counter[str] | None = None
         self._learns: dict[Class, bool] = {}
         self._settled: set[Any] = set()
+        self._variants: dict[Definition, set[Any]] = defaultdict(set)
+        self._decorated: dict[Definition, Grad] = {}
+        self._relevant: dict[Module, bool] = {}
         self._plain: dict[Definition, tuple[Any, ...]] = {}
         self._handing: set[Definition] = set()
         self.closures: dict[Definition, dict[str, Value]] = {}
-        self.hooks: dict[Definition, list[tuple[Flow, Value, str]]] = defaultdict(list)
+        self.hooks: dict[Definition, list[tuple[Reading, Value, str]]] = defaultdict(list)
         self.handed_on: dict[Definition, list[tuple[Row, Grad]]] = defaultdict(list)
+        self.crowded: set[Definition] = set()
         self.addressed: set[Definition] = set()
 
     # ------------------------------------------------------------------ functions and their flows
@@ -87,9 +112,33 @@ class Project:
         from memlint.function import Function
 
         module = self.names.modules.get(source.path)
-        if module is not None:
+        if module is not None and self.relevant(module):
             for definition in module.definitions:
-                yield Function(self, definition)
+                if self.interesting(definition):
+                    yield Function(self, definition)
+
+    def interesting(self, definition: Definition) -> bool:
+        """Whether a rule can have anything to ask: a function without loops, stores or training has nothing to answer."""
+        text = definition.text
+        if TRAINS.search(text):
+            return True
+        if definition.cls is not None and self.is_module(definition.cls):
+            return STORE.search(text) is not None
+        return LOOP.search(text) is not None or STORE.search(text) is not None
+
+    def relevant(self, module: Module) -> bool:
+        """Whether a file has to do with tensors: it says so itself, or imports a file of the project that does."""
+        found = self._relevant.get(module)
+        if found is None:
+            found = self._relevant[module] = not TENSOR_WORDS.isdisjoint(module.words)
+            if not found:
+                targets = (*module.imports.values(), *(t for d in module.definitions for t in d.imports.values()))
+                for target in targets:
+                    other = self.names.module(target, module) or self.names.module(target.rpartition(".")[0], module)
+                    if other is not None and other is not module and not TENSOR_WORDS.isdisjoint(other.words):
+                        found = self._relevant[module] = True
+                        break
+        return found
 
     def flow(self, definition: Definition) -> Flow | None:
         """The function read with nothing known of its arguments but what their use says. None while it is being read."""
@@ -103,15 +152,22 @@ class Project:
         if depth > DEPTH:
             return None
         arguments = self._symbolic(target, bound)
+        for name, value in arguments.items():
+            known = value.const
+            if known is not UNSET and name not in target.tested and not isinstance(known, bool):
+                value.const = UNSET  # one reading serves all callers
         key = _signature(arguments)
         plain = self._plain.get(target)
         if plain is None:
             plain = self._plain[target] = _signature(self._symbolic(target, {}))
-        if key == plain:
-            key = ()
+        if key == plain or (len(self._variants[target]) >= VARIANTS and key not in self._variants[target]):
+            return self._read(target, self._symbolic(target, {}), (), depth)
+        self._variants[target].add(key)
         return self._read(target, arguments, key, depth)
 
-    def _read(self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int) -> Flow | None:
+    def _read(
+        self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int
+    ) -> Flow | None:
         place = (definition, key)
         if place in self._flows:
             return self._flows[place]
@@ -181,7 +237,7 @@ class Project:
 
     def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
         """Kind and type of what all callers hand over for a parameter that the function calls."""
-        if definition in self._handing:
+        if definition in self._handing or len(self.mentioning(definition.name)) > FEW:
             return "", ""
         self._handing.add(definition)
         try:
@@ -245,7 +301,7 @@ class Project:
         return (simple.get(node.id, "unknown") if isinstance(node, ast.Name) else "unknown"), ""
 
     def bind(
-        self, target: Definition, args: Sequence[Value], keywords: dict[str, Value], caller: Flow
+        self, target: Definition, args: Sequence[Value], keywords: dict[str, Value], caller: Reading
     ) -> dict[str, Value]:
         """Parameters by name with the arguments of a call; defaults that are constants where nothing is given."""
         bound: dict[str, Value] = {}
@@ -272,7 +328,7 @@ class Project:
             for name, default in target.defaults.items():
                 if name not in bound:
                     if isinstance(default, ast.Constant):
-                        bound[name] = caller.do_constant(default)
+                        bound[name] = caller.constant(default)
                     elif isinstance(default, ast.Attribute):
                         bound[name] = UNKNOWN
         return bound
@@ -362,7 +418,10 @@ class Project:
             for definition in c.methods.values():
                 if "self." not in definition.text:
                     continue
-                if re.search(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential", definition.text):
+                if re.search(
+                    r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential",
+                    definition.text,
+                ):
                     result = True
                     break
                 for value in self._assigned(definition):
@@ -429,7 +488,11 @@ class Project:
                             )  # fmt: skip
                             for target in targets:
                                 for t in target.elts if isinstance(target, ast.Tuple) else [target]:
-                                    if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == me:
+                                    if (
+                                        isinstance(t, ast.Attribute)
+                                        and isinstance(t.value, ast.Name)
+                                        and t.value.id == me
+                                    ):
                                         if definition not in table[t.attr]:
                                             table[t.attr].append(definition)
                 found.extend(d for d in table.get(attr, ()) if d not in found)
@@ -488,8 +551,18 @@ class Project:
             if value.obj.elem is not None and obj.elem is None:
                 obj.elem = self._placed(value.obj.elem, obj)
         obj.kind, obj.type = value.kind, value.type
-        deps = EMPTY if value.kind in GRAPHLESS or value.kind in ("module", "instance") else frozenset({self.place_node(obj)})
-        constant = value.const if isinstance(value.const, (str, bool, int)) and len(self.writers(cls, attr)) == 1 and value.kind == "string" else UNSET
+        deps = (
+            EMPTY
+            if value.kind in GRAPHLESS or value.kind in ("module", "instance")
+            else frozenset({self.place_node(obj)})
+        )
+        constant = (
+            value.const
+            if isinstance(value.const, (str, bool, int))
+            and len(self.writers(cls, attr)) == 1
+            and value.kind == "string"
+            else UNSET
+        )
         target = value.target if isinstance(value.target, (Definition, Class)) else None
         return Value(value.kind, deps, value.type, (obj,), const=constant, leaf=value.leaf, device=value.device,
                      scalar=value.scalar, target=target)  # fmt: skip
@@ -523,7 +596,7 @@ class Project:
             found = self._uses[definition] = uses(definition.node)
         return found
 
-    def role_of(self, value: Value, flow: Flow) -> str:
+    def role_of(self, value: Value, flow: Reading) -> str:
         """The role of something unknown, by how this function uses the name that it has there."""
         use = self.uses(flow.definition).get(value.path) if value.path else None
         return use.role if use is not None else ""
@@ -548,9 +621,7 @@ class Project:
                     if o.kind in CONTAINERS:
                         self._share(o, module, name)
 
-    def global_read(
-        self, names: Names, module: Module, definition: Definition, name: str, expr: ast.expr
-    ) -> Value:
+    def global_read(self, names: Names, module: Module, definition: Definition, name: str, expr: ast.expr) -> Value:
         """A name bound at the top level of a file, as functions see it."""
         home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
         if definition is home.top:
@@ -579,6 +650,12 @@ class Project:
 
     def decorated_grad(self, definition: Definition) -> Grad:
         """The gradient mode that decorators, or the framework that calls the method, give a function."""
+        found = self._decorated.get(definition)
+        if found is None:
+            found = self._decorated[definition] = self._decorated_grad(definition)
+        return found
+
+    def _decorated_grad(self, definition: Definition) -> Grad:
         for decorator in definition.decorators:
             mode = self._decorator(decorator, definition)
             if mode is not None:
@@ -613,6 +690,8 @@ class Project:
                     return (Grad.ON if flag.value else Grad.OFF) if isinstance(flag, ast.Constant) else Grad.UNKNOWN
                 return None
         if isinstance(meaning, Definition):
+            if "grad" not in meaning.text and "inference_mode" not in meaning.text:
+                return None
             found = GUARDS.findall(meaning.text)
             if "enable_grad" in found:
                 return Grad.UNKNOWN
@@ -652,7 +731,7 @@ class Project:
         return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
 
     def _root_grad(self, definition: Definition) -> Grad:
-        if definition in self.addressed or definition in self.hooks:
+        if definition in self.addressed or definition in self.hooks or definition in self.crowded:
             return Grad.UNKNOWN
         if definition.name == "<lambda>" or (definition.outer is not None and not definition.decorators):
             return Grad.UNKNOWN
@@ -679,9 +758,11 @@ class Project:
     def _holding(self, name: str) -> list[Module]:
         """The files that hold an identifier."""
         for module in list(self.names.modules.values())[self._indexed :]:
+            self._indexed += 1
+            if not self.relevant(module):
+                continue
             for word in module.words:
                 self._words[word].append(module)
-            self._indexed += 1
         return self._words.get(name, [])
 
     def callers(self, definition: Definition) -> list[tuple[Flow, Event]]:
@@ -703,7 +784,12 @@ class Project:
                 candidates += self.mentioning(name) if name == "forward" else []
             else:
                 candidates = self.mentioning(name)
-            self._more_callers(definition)
+            if len(candidates) > CROWD:
+                near = definition.module
+                candidates = [c for c in candidates if c.module is near or self._imports(c.module, near)]
+                if len(candidates) > CROWD:
+                    self.crowded.add(definition)
+                    candidates = candidates[:0]
             for candidate in dict.fromkeys(candidates):
                 if candidate is definition and candidate in self._handing:
                     continue
@@ -728,7 +814,9 @@ class Project:
         if definition.cls is None or definition.name.startswith("__") or self.library.duck(definition.name) is not None:
             return []
         if self._namesakes is None:
-            self._namesakes = Counter(n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods)
+            self._namesakes = Counter(
+                n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods
+            )
         if self._namesakes[definition.name] != 1:
             return []
         found = []
@@ -741,21 +829,27 @@ class Project:
                         found.append((flow, event))
         return found  # type: ignore[return-value]
 
-    def _more_callers(self, definition: Definition) -> None:
-        """Files of the same project that were not asked about may call, too: read those that hold the name."""
-        return None
+    def _imports(self, module: Module, other: Module) -> bool:
+        last = other.name.rpartition(".")[2]
+        return last in module.words
 
     def settle(self, obj: Obj) -> None:
         """Read every function that may touch an attribute or global, so that what they do to it is known."""
         if obj in self._settled or not obj.shared:
             return
         self._settled.add(obj)
-        for definition in self.mentioning(obj.name.removeprefix("self.")):
+        mentions = self.mentioning(obj.name.removeprefix("self."))
+        if len(mentions) > CROWD:  # too common a name: only its own family counts
+            home = obj.owner if isinstance(obj.owner, Class) else None
+            mentions = [
+                d for d in mentions if d.cls is not None and home is not None and self.names.family(d.cls) is home
+            ]
+        for definition in mentions:
             self.flow(definition)
 
     # ------------------------------------------------------------------ hand-overs
 
-    def hooked(self, definition: Definition, receiver: Value, how: str, flow: Flow) -> None:
+    def hooked(self, definition: Definition, receiver: Value, how: str, flow: Reading) -> None:
         self.hooks[definition].append((flow, receiver, how))
 
     def is_hook(self, definition: Definition) -> bool:
@@ -764,18 +858,19 @@ class Project:
             return False
         if ("hook", definition) not in self._settled:
             self._settled.add(("hook", definition))
+            hook = re.compile(rf"register\w*hook\w*\([^\n]*\b{re.escape(definition.name)}\b")
             for candidate in self.mentioning(definition.name):
-                if "hook" in candidate.text and candidate is not definition:
+                if candidate is not definition and hook.search(candidate.text):
                     self.flow(candidate)
         return definition in self.hooks
 
-    def called_by(self, definition: Definition, row: Row, _flow: Flow, grad: Grad) -> None:
+    def called_by(self, definition: Definition, row: Row, _flow: Reading, grad: Grad) -> None:
         self.handed_on[definition].append((row, grad))
 
     def taken(self, definition: Definition) -> None:
         self.addressed.add(definition)
 
-    def forward_shape(self, cls: Class, args: list[Value], keywords: dict[str, Value], flow: Flow) -> Value | None:
+    def forward_shape(self, cls: Class, args: list[Value], keywords: dict[str, Value], flow: Reading) -> Value | None:
         """What a module's ``forward`` returns, by its own code."""
         method = self.names.method(cls, "forward")
         if method is None:
@@ -799,11 +894,19 @@ class Project:
                 return Answer.YES
         return Answer.NO
 
+    def _touches(self, definition: Definition, obj: Obj) -> bool:
+        """Whether a function may reach an attribute: a method of the class's family, or code outside classes."""
+        if not isinstance(obj.owner, Class) or definition.cls is None:
+            return True
+        return self.names.family(definition.cls) is obj.owner
+
     def settle_freezes(self, obj: Obj) -> None:
         if ("freeze", obj) in self._settled:
             return
         self._settled.add(("freeze", obj))
         for definition in self.mentioning(obj.name.removeprefix("self.")):
+            if obj.owner is not definition.module and not self._touches(definition, obj):
+                continue
             if "requires_grad" in definition.text or "freeze" in definition.text:
                 flow = self.flow(definition)
                 for event in flow.events if flow is not None else ():

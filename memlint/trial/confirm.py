@@ -77,9 +77,8 @@ class Confirmer:
                     break
         assert best is not None
         reason = best.verdict.reason
-        hint = (
-            "" if self.settings.harness is not None or "--" in reason or "run memlint in" in reason else f"; {SUPPLY}"
-        )
+        says_how = "--" in reason or "run memlint in" in reason or best.verdict.measure
+        hint = "" if says_how or self.settings.harness is not None else f"; {SUPPLY}"
         return replace(best, verdict=replace(best.verdict, reason=reason + hint))
 
     def _written(self, finding: Finding, source: Source) -> list[str]:

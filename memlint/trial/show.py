@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memlint.report.style import BOLD, CYAN, GREEN, LEVEL_COLORS, RED, YELLOW, Paint, place, printable
 from memlint.trial.confirm import Outcome
-from memlint.trial.judge import CONFIRMED, REFUTED, Measurement, Verdict
+from memlint.trial.judge import BLOCK, CONFIRMED, REFUTED, Measurement, Verdict
 
 _COLORS = {CONFIRMED: RED, REFUTED: GREEN}
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -34,16 +34,21 @@ def render_outcomes(outcomes: list[Outcome], color: bool) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes in the unit that suits, with its sign."""
+    """Bytes in the unit that suits; less than an allocator's block is noise, and shown as nothing."""
+    if abs(number) < BLOCK:
+        return "0 B"
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(number) >= factor:
             return f"{number / factor:,.1f} {unit}"
     return f"{number:,.0f} B"
 
 
-def spark(values: tuple[float, ...], top: float) -> str:
-    """A curve in one line of text, from zero to ``top``."""
-    return "".join(_LEVELS[min(7, int(8 * max(value, 0) / top))] if top > 0 else _LEVELS[0] for value in values)
+def spark(values: tuple[float, ...], bottom: float, top: float) -> str:
+    """A curve in one line of text, between ``bottom`` and ``top``."""
+    height = top - bottom
+    return "".join(
+        _LEVELS[min(7, int(8 * (value - bottom) / height))] if height > 0 else _LEVELS[0] for value in values
+    )
 
 
 def bar(value: float, top: float) -> str:
@@ -83,10 +88,10 @@ def _number(arm: Measurement, measure: str) -> str:
 def _arms(verdict: Verdict, before: Measurement, after: Measurement | None, paint: Paint) -> Iterator[str]:
     grows = verdict.measure == "device_growth"
     arms = [("as written", before, RED)] + ([("repaired", after, GREEN)] if after is not None else [])
-    tops = [max(arm.curve, default=0) if grows else getattr(arm, verdict.measure) for _, arm, _ in arms]
-    top = max(tops)
+    curves = [value for _, arm, _ in arms for value in arm.curve]
+    top = max(getattr(arm, verdict.measure) for _, arm, _ in arms)
     for name, arm, color in arms:
-        picture = spark(arm.curve, top) if grows else bar(getattr(arm, verdict.measure), top)
+        picture = spark(arm.curve, min(curves), max(curves)) if grows else bar(getattr(arm, verdict.measure), top)
         others = ", ".join(
             (
                 f"peak {size(arm.device_peak)}",

@@ -1,0 +1,340 @@
+"""One reading of a function: its variables, the events and graph nodes it has met, and what they are marked with."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from memlint.extract import Definition
+from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
+from memlint.values import EMPTY, GRAPHLESS, LEAFY, Mode, Symbol, chain, join
+
+if TYPE_CHECKING:
+    from memlint.project import Project
+
+_CONSTANT_KINDS = {bool: "bool", int: "number", float: "number", complex: "number", str: "string", bytes: "bytes"}
+BUDGET = 40_000  # expressions in one walk: beyond it a function is too long to be worth more
+
+
+class Reading:
+    """The state of one reading, and what can be done to it without looking at syntax."""
+
+    def __init__(self, project: Project, definition: Definition, arguments: dict[str, Value], depth: int) -> None:
+        self.project = project
+        self.names = project.names
+        self.library = project.library
+        self.definition = definition
+        self.module = definition.module
+        self.depth = depth
+        self.arguments = arguments
+        self.env: dict[str, Value] = dict(arguments)
+        self.events: list[Event] = []
+        self.returned: list[Value] = []
+        self.entry = project.decorated_grad(definition)
+        self.grad = self.entry
+        self.loops: tuple[ast.AST, ...] = ()
+        self.guards: tuple[tuple[str, bool], ...] = ()
+        self.tests: list[ast.AST] = []
+        self.stmt: ast.AST = definition.node
+        self.nodes: dict[Any, Node] = {}
+        self.objects: dict[Any, Obj] = {}
+        self.seen: dict[Any, Event] = {}
+        self.dead = False
+        self.steps = 0
+        self.complete = True
+        self.breaks: list[list[dict[str, Value]]] = []
+        self.proofs: list[frozenset[Node]] = []
+        self.globals: set[str] = set()
+        self.locals: set[str] | None = None
+
+    def eval(self, node: ast.expr) -> Value:
+        """The value of an expression."""
+        raise NotImplementedError
+
+    def attribute(self, owner: Value, attr: str, node: ast.expr, name: str = "") -> Value:
+        """The value of ``owner.attr``, reached by the dotted ``name``."""
+        raise NotImplementedError
+
+    def assign(
+        self, target: ast.expr, value: Value, stmt: ast.AST, expr: ast.expr | None = None, quiet: bool = False
+    ) -> None:
+        """Bind a target of whatever form to a value."""
+        raise NotImplementedError
+
+    @staticmethod
+    def constant(node: ast.Constant) -> Value:
+        """The value of a literal."""
+        return (
+            NOTHING if node.value is None else Value(_CONSTANT_KINDS.get(type(node.value), "unknown"), const=node.value)
+        )
+
+    def event(self, verb: str, site: ast.AST, key: Any = None, **fields: Any) -> Event:
+        """Note an event, or meet again the one that this place made in an earlier walk of the loop."""
+        key = (verb, site, key)
+        event = self.seen.get(key)
+        if event is None:
+            event = Event(verb, site, self.stmt, loops=self.loops, guards=self.guards, grad=self.grad,
+                          home=self.definition, **fields)  # fmt: skip
+            event.order = len(self.events)
+            self.seen[key] = event
+            self.events.append(event)
+        else:
+            value = fields.get("value")
+            if value is not None:
+                event.value = join(event.value, value) if event.value is not UNKNOWN else value
+            for name, field in fields.items():
+                if name != "value" and (name != "node" or field is not None):
+                    setattr(event, name, field)
+        return event
+
+    def node(self, origin: Origin, site: ast.AST, name: str, key: Any = None, **fields: Any) -> Node:
+        found = self.nodes.get((origin, site, key))
+        if found is None:
+            found = Node(
+                origin, site, name, self.grad, self.loops, path=self.module.source.path, owner=self.definition, **fields
+            )
+            self.nodes[origin, site, key] = found
+        elif fields.get("inputs"):
+            found.inputs |= fields["inputs"]
+        return found
+
+    def make(self, kind: str, site: ast.AST, key: Any = None, **fields: Any) -> Obj:
+        found = self.objects.get((site, key))
+        if found is None:
+            found = Obj(kind, site, self.loops, home=self.definition, **fields)
+            self.objects[site, key] = found
+        return found
+
+    def mark(self, deps: Iterable[Node], retain: bool = False, wanted: bool = False) -> None:
+        """A backward (or `torch.autograd.grad`) reaches these nodes and all that they were computed from."""
+        stack, seen = list(deps), set()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            node.differentiated = True
+            node.wanted = node.wanted or wanted
+            node.freed = node.freed or not retain
+            stack.extend(node.inputs)
+            if node.inner is not None:
+                stack.append(node.inner)
+
+    def prove(self, deps: frozenset[Node]) -> None:
+        """A backward on something that hangs on these nodes works, so one of them at least carries a graph."""
+        while deps:
+            own = frozenset(n for n in deps if n.origin not in (Origin.PARAMETER, Origin.PLACE)) or deps
+            self.proofs.append(own)
+            if len(own) != 1:
+                return
+            (node,) = own
+            if node.proved:
+                return
+            node.proved = True
+            deps = node.inputs if node.origin is Origin.CALL else EMPTY
+            if all(n.origin in (Origin.PARAMETER, Origin.PLACE) for n in deps):
+                return
+
+    def escape(self, deps: Iterable[Node]) -> None:
+        stack, seen = list(deps), set()
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                node.escapes = True
+                stack.extend(node.inputs)
+                if node.inner is not None:
+                    stack.append(node.inner)
+
+    def truth(self, test: ast.expr, value: Value) -> bool | None:
+        if value.const is not UNSET and not isinstance(value.const, Symbol):
+            return bool(value.const)
+        return None
+
+    def mode_of(self, value: Value) -> Grad | None:
+        """The gradient mode that entering this context manager brings, None for no change."""
+        return value.const.mode if isinstance(value.const, Mode) else None
+
+    def total(self, target: ast.expr, old: Value, new: Value, node: ast.stmt, expr: ast.expr) -> None:
+        """Note a running total: ``t += x``, ``t = t + x``, ``t.add_(x)``."""
+        name = ast.unparse(target)
+        self.event("sum", node, value=new, target=self.place(target), name=name, old=old, expr=expr, receiver=old)
+
+    def with_place(self, value: Value, target: ast.expr, node: ast.stmt) -> Value:
+        """Let the running total remember that it is one, so that later uses of it can be found."""
+        mark = self.node(Origin.PLACE, node, ast.unparse(target), key="total")
+        return value.but(deps=value.deps | {mark})
+
+    def place(self, target: ast.expr) -> Obj | None:
+        """The object that assigning to ``target`` changes: the container of an element, the owner of an attribute."""
+        if isinstance(target, ast.Subscript):
+            owner = self.eval(target.value)
+            return owner.obj
+        if isinstance(target, ast.Attribute):
+            owner = self.eval(target.value)
+            cls = self.project.class_named(owner.type)
+            if cls is not None:
+                return self.project.attribute_obj(cls, target.attr, owner)
+            return owner.obj
+        if isinstance(target, ast.Name) and target.id in self.globals:
+            return self.project.global_obj(self.module, target.id)
+        return None
+
+    def put(self, obj: Obj, value: Value, key: Any = UNSET) -> None:
+        """Let an object hold a value, without noting an event."""
+        if obj.shared and value.deps:  # other functions read it: to them its graph begins at the place
+            value = value.but(deps=frozenset({self.project.place_node(obj)}), path="")
+        if key is not UNSET and isinstance(key, (str, int, bool, tuple, float, bytes)):
+            old = obj.items.get(key)
+            obj.items[key] = value if old is None else join(old, value)
+        obj.elem = value if obj.elem is None else join(obj.elem, value)
+
+    def store(
+        self,
+        obj: Obj,
+        value: Value,
+        stmt: ast.AST,
+        how: str,
+        expr: ast.expr | None = None,
+        key: Any = UNSET,
+        index: Value = UNKNOWN,
+        holder: Value | None = None,
+    ) -> None:
+        """Put a value into a container: the value then also hangs on the place, so that reads find the store."""
+        event = self.event(
+            "store", stmt, (id(obj), how, expr and (expr.lineno, expr.col_offset)), value=value, target=obj, name=how,
+            expr=expr, args=(index,), receiver=holder or UNKNOWN,
+        )  # fmt: skip
+        if obj.shared:
+            event.node = self.project.place_node(obj)
+        elif not event.node:
+            event.node = self.node(Origin.PLACE, stmt, obj.name, key=("store", id(obj)), place=obj)
+        kept = value if value.kind in GRAPHLESS else value.but(deps=value.deps | {event.node})
+        self.put(obj, kept, key)
+
+    def clear(self, obj: Obj, site: ast.AST, how: str = "clear") -> None:
+        self.event("clear", site, id(obj), target=obj, name=how)
+        obj.clears.append((self.definition, self.loops, self.guards, how))
+
+    def freeze(self, owner: Value, site: ast.AST) -> None:
+        model = owner.receiver if owner.kind in LEAFY and owner.receiver is not None else owner
+        self.event("freeze", site, value=model, receiver=model)
+        for obj in model.objs:
+            obj.frozen = True
+
+    def input_gradient(self, owner: Value, target: ast.expr | None, site: ast.AST) -> None:
+        """``x.requires_grad_()``: somebody wants the gradient for this value."""
+        leaf = self.node(Origin.WEIGHT, site, ast.unparse(target) if target is not None else "input")
+        leaf.wanted = True
+        name = chain(target) if target is not None else ""
+        if name:
+            self.env[name] = owner.but(kind="tensor", deps=owner.deps | {leaf}, leaf=True)
+        self.event("input_gradient", site, receiver=owner)
+
+    def unknown_objs(self, owner: Value, attr: str, name: str) -> tuple[Obj, ...]:
+        """An attribute of something unknown that a parameter leads to is one object each time it is read."""
+        if owner.obj is None or not name:
+            return ()
+        parent = owner.obj
+        found = self.project.part(parent, attr)
+        found.name = name
+        return (found,)
+
+    def submodule(self, owner: Value, attr: str, name: str) -> Value:
+        parent = owner.obj
+        if parent is None:
+            return Value("unknown", owner.deps, receiver=owner)
+        part = self.project.part(parent, attr)
+        part.kind, part.name = "module", name or attr
+        part.frozen = part.frozen or parent.frozen
+        return Value("unknown", EMPTY, objs=(part,), path=name, receiver=owner)
+
+    def passes_through(self, name: str) -> bool:
+        """Whether a call only hands its arguments on, so that the gradient mode does not matter."""
+        return name in ("list", "tuple", "dict", "zip", "enumerate", "reversed", "sorted", "iter", "next", "max", "min")
+
+    def held(self, value: Value) -> frozenset[Node]:
+        """The graph nodes that a value and what it contains hang on."""
+        deps = value.deps if value.kind not in GRAPHLESS else EMPTY
+        for obj in value.objs:
+            if obj.elem is not None and obj.elem.kind not in GRAPHLESS:
+                deps = deps | obj.elem.deps
+        if value.items:
+            deps = deps.union(*(self.held(i) for i in value.items))
+        return deps
+
+    def device_of(self, args: list[Value], keywords: dict[str, Value]) -> str:
+        for value in (*args, *keywords.values()):
+            if value.const == "cpu":
+                return "host"
+            if value.kind in ("dtype", "number", "bool") and value.kind != "number":
+                continue
+            return "device"
+        return "device"
+
+    def arithmetic(self, values: Sequence[Value], node: ast.AST) -> Value:
+        kinds = {v.kind for v in values}
+        if kinds <= {"number", "bool"}:
+            return Value("number")
+        if "string" in kinds and kinds <= {"string", "number", "unknown", "tuple", "list"}:
+            return Value("string")
+        if (
+            kinds & {"list"}
+            and kinds <= {"list", "unknown", "number"}
+            and not any(v.kind == "unknown" and not v.objs for v in values)
+        ):
+            obj = self.make("list", node)
+            for value in values:
+                if value.kind == "list":
+                    self.put(obj, self.element(value, node))
+            return Value("list", objs=(obj,), site=node)
+        if kinds <= {"ndarray", "number"}:
+            return Value("ndarray", device="host")
+        deps = frozenset().union(*(self.held(v) for v in values))
+        if self.grad is Grad.OFF:
+            deps = EMPTY
+        tensor = "tensor" if kinds & {"tensor", "parameter", "indices"} else "unknown"
+        known = [v for v in values if v.kind not in ("number", "bool")]
+        device = known[0].device if known else ""
+        scalar = all(v.scalar or v.kind == "number" for v in values)
+        return Value(tensor, deps, device=device, scalar=scalar, site=node)
+
+    def item(self, value: Value, index: int, count: int) -> Value:
+        """Element ``index`` of a value that is unpacked into ``count`` names."""
+        if value.items is not None:
+            return value.items[index] if index < len(value.items) else UNKNOWN
+        if value.kind in ("tensor", "unknown") and not value.objs:
+            return Value(
+                "unknown" if value.kind == "unknown" else "tensor",
+                value.deps,
+                view=value.kind == "tensor",
+                device=value.device,
+            )
+        return self.element(value, None)
+
+    def element(self, value: Value, node: ast.AST | None) -> Value:
+        """What iterating a value yields."""
+        if value.kind == "parameters":
+            leaf = Value("parameter", leaf=True, receiver=value.receiver)
+            return Value("tuple", items=(Value("string"), leaf)) if value.type == "named" else leaf
+        if value.items is not None:
+            if not value.items:
+                return UNKNOWN
+            result = value.items[0]
+            for other in value.items[1:]:
+                result = join(result, other)
+            return result
+        found = None
+        for obj in value.objs:
+            if obj.elem is not None:
+                found = obj.elem if found is None else join(found, obj.elem)
+        if found is not None:
+            return found
+        if value.kind in ("tensor", "indices"):
+            return Value(value.kind, value.deps, view=True, device=value.device)
+        if value.kind == "number" or value.kind == "range":
+            return Value("number")
+        if value.kind in ("loader", "dataset"):
+            return Value("unknown", device="host", type="batch")
+        return Value("unknown", value.deps, device=value.device) if value.deps else UNKNOWN
