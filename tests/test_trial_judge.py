@@ -135,7 +135,8 @@ def test_the_json_contract() -> None:
 def test_a_finding_without_an_edit_is_measured_as_written() -> None:
     found = judge(Claim.GROWTH, Answer("ended", {"before": arm(live=MIB), "device": "fake"}), "called", "fake")
     assert (found.status, found.measure) == ("undecided", "device_growth")
-    assert "no edit" in found.reason and found.before.device_growth == MIB and found.after is None
+    assert found.before is not None and found.before.device_growth == MIB and found.after is None
+    assert "no edit" in found.reason
     assert found.as_json()["after"] is None
     host = judge(Claim.GROWTH, Answer("ended", {"before": arm(host=9000)}), "called", "fake")
     assert host.measure == "host_growth"
