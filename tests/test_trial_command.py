@@ -75,6 +75,15 @@ def test_a_gpu_that_is_not_there_is_said_at_once(call: Any) -> None:
     assert isinstance(result.exception, ClickException) and "cuda:99: torch sees" in result.exception.format_message()
 
 
+def test_files_that_cannot_be_read_or_written_are_said(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_bytes(b"\xff\xfe\x00")
+    result = call("train.py", "--harness", "bad.py")
+    assert isinstance(result.exception, ClickException) and "bad.py cannot be read" in result.exception.format_message()
+    (tmp_path / "file").write_text("")
+    result = call("train.py:8", "--device", "cpu", "--write-harness", "file/folder")
+    assert isinstance(result.exception, ClickException) and "cannot be written" in result.exception.format_message()
+
+
 def test_nothing_to_confirm(call: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x = 1\n")
     result = call("train.py")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,12 @@ def setup(device):
     assert answer.data["differs"] == "returned", "six refusals against five"
     assert sorted(os.listdir(tmp_path)) == ["data.txt", "helper.py"]
     assert (tmp_path / "data.txt").read_text() == "as it was"
+
+
+def test_the_trial_s_own_folder_is_writable_wherever_it_lies(trials: Trials, tmp_path: Path) -> None:
+    text = LEAK.replace("    kept = []", "    kept = []\n    open('scratch', 'w').write('x')")
+    answer = trials.run(replace(spec(tmp_path, text, "kept.append", DETACHED), root=tempfile.gettempdir()))
+    assert answer.data["before"]["ended"] == "returned", answer.data["before"]
 
 
 def test_other_files_of_the_project_come_from_disk_and_anew_for_each_arm(trials: Trials, tmp_path: Path) -> None:

@@ -334,13 +334,16 @@ def _device_name(name: str) -> str:
     return torch.cuda.get_device_name(torch.device(name)) if name.startswith("cuda") else name
 
 
-def protect(root: str) -> None:
-    """Refuse, by accident and not by attack, every change under ``root``, the user's tree."""
-    inside = root.rstrip(os.sep) + os.sep
+def protect(root: str, folder: str) -> None:
+    """Refuse, by accident and not by attack, every change under ``root``, the user's tree, but for ``folder``."""
+    inside, own = (os.path.realpath(path).rstrip(os.sep) + os.sep for path in (root, folder))
     save = torch.save
 
     def refuse(path: Any) -> None:
-        if isinstance(path, (str, bytes, os.PathLike)) and os.path.realpath(os.fsdecode(path)).startswith(inside):
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        real = os.path.realpath(os.fsdecode(path))
+        if real.startswith(inside) and not real.startswith(own):
             raise PermissionError(f"a trial writes nothing in the project: {os.fsdecode(path)}")
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -380,7 +383,7 @@ def trial_process(spec: dict[str, Any]) -> None:
     sys.path[:0] = spec["paths"]
     status = 1
     try:
-        protect(spec["root"])
+        protect(spec["root"], spec["folder"])
         answer = run_trial(spec)
         status = 0
     except BaseException as error:

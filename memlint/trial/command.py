@@ -85,7 +85,7 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     options |= _configured(ctx, run_config(files, configs))
     report = check_paths(files, Options(select=options["select"] or None), configs)
     report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
-    text = Path(options["harness"]).read_text(encoding="utf-8") if options["harness"] else None
+    text = _read(options["harness"]) if options["harness"] else None
     limits = Limits(options["timeout"], options["memory_limit"])
     settings = Settings(options["device"], options["steps"], limits, text)
     outcomes: list[Outcome] = []
@@ -99,13 +99,23 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     finally:
         _progress("")
     if options["write_harness"]:
-        _write(outcomes, Path(options["write_harness"]))
+        try:
+            _write(outcomes, Path(options["write_harness"]))
+        except OSError as error:
+            raise click.ClickException(f"the harnesses cannot be written: {error}") from None
     _print(report, outcomes, options["output_format"])
     for failure in report.errors:
         click.echo(f"memlint: {failure}", err=True)
     if report.errors:
         return 2
     return int(any(outcome.verdict.status == "confirmed" for outcome in outcomes))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"the harness {path} cannot be read: {error}") from None
 
 
 def _configured(ctx: click.Context, config: Config) -> dict[str, Any]:
