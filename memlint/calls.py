@@ -123,7 +123,7 @@ class Calling(Reading):
                 return self.call_library(callee.type, row, args, keywords, node)
             if callee.kind == "library":
                 return self.unknown_call(callee, args, keywords, node, callee.type)
-        if callee.kind in ("module", "engine") or (callee.kind == "instance" and callee.type):
+        if callee.kind in ("module", "engine", "instance") and (callee.type or args or keywords):
             return self.call_instance(callee, args, keywords, node)
         if callee.kind == "unknown" and isinstance(node.func, ast.Attribute) and callee.receiver is not None:
             return self.duck(callee.receiver, node.func.attr, args, keywords, node)
@@ -137,7 +137,7 @@ class Calling(Reading):
         bound = self.project.bind(target, given, keywords, self)
         flow = self.project.summary(target, bound, self.depth + 1)
         if flow is None:
-            deps = frozenset().union(*(a.deps for a in given), *(k.deps for k in keywords.values())) if given else EMPTY
+            deps = EMPTY.union(*(self.held(v) for v in (*given, *keywords.values())))
             node = self.node(Origin.CALL, site, target.name, inputs=deps)
             return Value("unknown", frozenset({node}))
         return self.splice(flow, bound, site, receiver)
@@ -161,7 +161,7 @@ class Calling(Reading):
 
     def call_instance(self, callee: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         cls = self.project.class_named(callee.type)
-        if callee.kind in ("module", "engine"):
+        if callee.kind in ("module", "engine") and (args or keywords):
             return self.forward(callee, args, keywords, node, cls)
         if cls is not None:
             method = self.names.method(cls, "__call__") or self.names.method(cls, "forward")
@@ -173,7 +173,7 @@ class Calling(Reading):
         self, module: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call, cls: Class | None
     ) -> Value:
         """A module is called: the result hangs on its weights, and on its arguments."""
-        inputs = frozenset().union(*(a.deps for a in args), *(k.deps for k in keywords.values()))
+        inputs = EMPTY.union(*(self.held(v) for v in (*args, *keywords.values())))
         mark = self.node(Origin.FORWARD, node, ast.unparse(node.func), module=module, inputs=inputs)
         row = self.library.lookup(module.type) if module.type and cls is None else None
         if row is not None and row.graph == "none":

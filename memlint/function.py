@@ -97,9 +97,10 @@ class Function:
         """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
             return Answer.NO
-        hooked = self.project.is_hook(self.definition)
         held = self.flow.held(value)
-        deps = frozenset(n for n in held if hooked or not (n.origin is Origin.PARAMETER and n.owner is self.definition))
+        deps = frozenset(n for n in held if not (n.origin is Origin.PARAMETER and n.owner is self.definition))
+        if len(deps) < len(held) and self.project.is_hook(self.definition):
+            deps = held
         return _carries(self.project, self.flow, deps, 0)
 
     def nodes(self, value: Value) -> frozenset[Node]:
@@ -125,25 +126,33 @@ class Function:
     def needless(self, event: Event) -> bool:
         """Whether a forward builds a graph that nobody ever differentiates."""
         node = event.node
-        if node is None or self.grad(event) is not Grad.ON or self.trainable(event.receiver) is not Answer.YES:
+        if node is None or event.grad is Grad.OFF or node.differentiated or node.wanted or node.escapes:
             return False
-        if self.fate((node,)) is not Answer.NO:
-            return False
+        if self.definition.name in CONSTRUCTORS:
+            return False  # shapes are probed there, once
         evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
-        return evaluates or self._consumed(event)
+        if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
+            return False  # run for what its hooks see, or for its statistics
+        if not evaluates and not self._consumed(event):
+            return False
+        return (
+            self.trainable(event.receiver) is Answer.YES
+            and self.fate((node,)) is Answer.NO
+            and self.grad(event) is Grad.ON
+        )
 
     def _consumed(self, event: Event) -> bool:
         """Whether all that happens to a result is in sight, again and again, and none of it needs a graph."""
         node = event.node
         assert node is not None
-        if not (event.loops or self.project_repeats()):
-            return False
         flow = self.flow
         assert flow is not None
         for other in flow.nodes.values():
             if node in other.inputs and other.origin is Origin.CALL:
                 return False
-        return not any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events)
+        if any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events):
+            return False
+        return bool(event.loops) or self.project_repeats()
 
     def elsewhere(self, event: Event) -> bool:
         """Whether a callee's own reading already answers for a forward that this function sees through a call."""
@@ -159,7 +168,7 @@ class Function:
                     ),
                     None,
                 )
-                if own is not None and Function(self.project, inner.home).needless(own):
+                if own is not None and self.project.function(inner.home).needless(own):
                     return True
             inner = inner.inner
         return False
@@ -192,6 +201,12 @@ class Function:
                 if any(name == b or name.startswith(b + ".") for b in bound):
                     return False
         return True
+
+    def may_run_on(self, event: Event) -> bool:
+        """What can be told of `running` from this function alone; False settles it."""
+        if event.target is not None and event.target.shared:
+            return True
+        return bool(event.loops)
 
     def running(self, event: Event) -> bool:
         """Whether a running total goes on over iterations: it is bound outside the loop and not started anew in it."""
@@ -237,7 +252,7 @@ class Function:
     def outlives(self, event: Event) -> bool:
         """Whether what a store puts away is still there an iteration later, and piles up."""
         obj = event.target
-        if obj is None or obj.bounded or not self.grows(event):
+        if obj is None or not self.may_outlive(event):
             return False
         holder = event.receiver.obj
         if obj.shared:
@@ -257,6 +272,15 @@ class Function:
             return False
         inner = event.loops[-1]
         return not any(inner in loops for _, loops, _, _ in obj.clears)
+
+    def may_outlive(self, event: Event) -> bool:
+        """What can be told of `outlives` from this function alone; False settles it."""
+        obj = event.target
+        if obj is None or obj.bounded or not self.grows(event):
+            return False
+        if obj.shared:
+            return True
+        return bool(event.loops) and event.loops[-1] not in obj.loops
 
     def _bounds(self, clear: tuple[Definition, tuple[ast.AST, ...], object, str]) -> bool:
         """Whether a clear of something shared comes round: one after the training loop, or in a constructor, does not."""
@@ -293,7 +317,7 @@ class Function:
         inner = event.inner
         if inner is None or self.makes(event.value) is not Answer.YES:
             return False
-        return Function(self.project, inner.home).makes(inner.value) is not Answer.YES
+        return self.project.function(inner.home).makes(inner.value) is not Answer.YES
 
     def total_fate(self, event: Event) -> Answer:
         """Whether a running total is differentiated in the end."""

@@ -10,7 +10,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Class, Definition, Module, own_nodes
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
@@ -24,6 +24,9 @@ from memlint.target import Target
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, join
 
 VARIANTS = 12  # readings of one function with different arguments
+if TYPE_CHECKING:
+    from memlint.function import Function
+
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
     r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@cache|Parallel|DDP|except|profile|foreach"
@@ -95,6 +98,7 @@ class Project:
         self._learns: dict[Class, bool] = {}
         self._settled: set[Any] = set()
         self._variants: dict[Definition, set[Any]] = defaultdict(set)
+        self._functions: dict[Definition, Function] = {}
         self._decorated: dict[Definition, Grad] = {}
         self._relevant: dict[Module, bool] = {}
         self._plain: dict[Definition, tuple[Any, ...]] = {}
@@ -107,15 +111,22 @@ class Project:
 
     # ------------------------------------------------------------------ functions and their flows
 
-    def functions(self, source: Source) -> Iterator[Any]:
+    def functions(self, source: Source) -> Iterator[Function]:
         """Every function of a file, its top level last, as rules see them."""
-        from memlint.function import Function
-
         module = self.names.modules.get(source.path)
         if module is not None and self.relevant(module):
             for definition in module.definitions:
                 if self.interesting(definition):
-                    yield Function(self, definition)
+                    yield self.function(definition)
+
+    def function(self, definition: Definition) -> Function:
+        """A function as rules see it."""
+        from memlint.function import Function
+
+        found = self._functions.get(definition)
+        if found is None:
+            found = self._functions[definition] = Function(self, definition)
+        return found
 
     def interesting(self, definition: Definition) -> bool:
         """Whether a rule can have anything to ask: a function without loops, stores or training has nothing to answer."""
@@ -264,6 +275,13 @@ class Project:
 
     def _annotated(self, definition: Definition, name: str) -> tuple[str, str]:
         node = definition.annotations.get(name)
+        default = definition.defaults.get(name)
+        if isinstance(default, (ast.Name, ast.Attribute)):  # ``act_layer: nn.Module = nn.GELU`` means a class
+            meaning = self.names.resolve(default, definition.outer or definition.module.top)
+            if isinstance(meaning, Class) or (
+                isinstance(meaning, str) and (row := self.library.lookup(meaning)) and row.kind
+            ):
+                return "unknown", ""
         return self.annotation(node, definition) if node is not None else ("unknown", "")
 
     def annotation(self, node: ast.expr, where: Definition) -> tuple[str, str]:
@@ -434,10 +452,20 @@ class Project:
                             result = result or row is None or (row.kind == "module" and row.parameters)
                         else:
                             result = True
-                    elif isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) and definition.name == "__init__":
-                        result = True
+                    elif definition.name == "__init__" and isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+                        result = result or self._stored_as_module(cls, ast.unparse(value))
         self._learns[cls] = result
         return result
+
+    def _stored_as_module(self, cls: Class, written: str) -> bool:
+        """Whether the attribute that a constructor fills from an argument is then called, or used as a module."""
+        uses = self.class_uses(cls)
+        attrs = [a for a, use in uses.items() if use.called or use.iterated or use.role == "module"]
+        return any(
+            re.search(rf"self\.{re.escape(a)}\s*=\s*{re.escape(written)}\b", d.text)
+            for a in attrs
+            for d in self.writers(cls, a)
+        )
 
     @staticmethod
     def _assigned(definition: Definition) -> Iterator[ast.expr]:

@@ -8,6 +8,8 @@ from memlint.rule import Claim, Findings, Level, rule
 @rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
     for store in fn.stores:
+        if not fn.may_outlive(store):
+            continue
         if store.inner is None:
             if fn.makes(store.value) is not Answer.YES:
                 continue

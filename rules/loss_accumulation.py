@@ -9,6 +9,8 @@ from memlint.rule import Claim, Findings, Level, rule
 @rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
     for total in fn.sums:
+        if not fn.may_run_on(total):
+            continue
         if total.inner is None:
             if fn.makes(total.value) is not Answer.YES:
                 continue
