@@ -463,6 +463,7 @@ def serve() -> None:
             importlib.import_module("torch._dynamo")
         if spec["device"] == "fake":
             importlib.import_module("memlint.trial.fake")
+        gc.freeze()  # what is loaded by now need not be searched for garbage in every child
         pid = os.fork()
         if pid == 0:
             answers.close()

@@ -86,6 +86,7 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     report = check_paths(files, Options(select=options["select"] or None), configs)
     report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
     text = _read(options["harness"]) if options["harness"] else None
+    folder = _made(options["write_harness"]) if options["write_harness"] else None
     limits = Limits(options["timeout"], options["memory_limit"])
     settings = Settings(options["device"], options["steps"], limits, text)
     outcomes: list[Outcome] = []
@@ -98,11 +99,8 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
         raise click.ClickException(str(error)) from None
     finally:
         _progress("")
-    if options["write_harness"]:
-        try:
-            _write(outcomes, Path(options["write_harness"]))
-        except OSError as error:
-            raise click.ClickException(f"the harnesses cannot be written: {error}") from None
+    if folder:
+        _write(outcomes, folder)
     _print(report, outcomes, options["output_format"])
     for failure in report.errors:
         click.echo(f"memlint: {failure}", err=True)
@@ -116,6 +114,14 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"the harness {path} cannot be read: {error}") from None
+
+
+def _made(path: str) -> Path:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"harnesses cannot be written: {error}") from None
+    return Path(path)
 
 
 def _configured(ctx: click.Context, config: Config) -> dict[str, Any]:
@@ -160,7 +166,6 @@ def _progress(text: str) -> None:
 
 
 def _write(outcomes: list[Outcome], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for outcome in outcomes:
         if outcome.harness:
             finding = outcome.finding
