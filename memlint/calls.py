@@ -140,7 +140,11 @@ class Calling(Reading):
             deps = EMPTY.union(*(self.held(v) for v in (*given, *keywords.values())))
             node = self.node(Origin.CALL, site, target.name, inputs=deps)
             return Value("unknown", frozenset({node}))
-        return self.splice(flow, bound, site, receiver)
+        result = self.splice(flow, bound, site, receiver)
+        if not result.device and result.kind in ("tensor", "unknown"):
+            if self.placed((*given, *keywords.values())) in ("device", "model"):
+                return result.but(device="model")
+        return result
 
     def splice(self, flow: Flow, bound: dict[str, Value], site: ast.AST, receiver: Value | None) -> Value:
         """Replace a call by what the callee does, in the caller's own terms."""
@@ -179,35 +183,43 @@ class Calling(Reading):
         if row is not None and row.graph == "none":
             return Value("unknown")
         deps = frozenset({mark}) if self.grad is not Grad.OFF else EMPTY
+        device = self.device_of_forward(module, (*args, *keywords.values()))
         result = Value(
-            "tensor" if row is not None and row.forward == "tensor" else "unknown", deps, site=node, device="device"
+            "tensor" if row is not None and row.forward == "tensor" else "unknown", deps, site=node, device=device
         )
         if row is not None:
             if row.items:
-                parts = tuple(Value("tensor" if i in ("tensor", "same") else i, deps) for i in row.items)
+                parts = tuple(
+                    Value("tensor" if i in ("tensor", "same") else i, deps, device=device) for i in row.items
+                )
                 result = Value("tuple", deps, items=parts, site=node)
             if not row.parameters and row.forward in ("tensor", "same"):
                 # Nothing of its own to learn: only the arguments' graph.
                 deps = inputs if self.grad is not Grad.OFF else EMPTY
                 scalar = module.type.rpartition(".")[2].endswith("Loss")
-                return Value("tensor", deps, site=node, scalar=scalar)
+                return Value("tensor", deps, site=node, scalar=scalar, device=device)
         if cls is not None:
             shape = self.project.forward_shape(cls, [module, *args], keywords, self)
             if shape is not None:
-                result = self.shaped(shape, deps)
+                result = self.shaped(shape, deps, device)
         self.event("forward", node, value=result, receiver=module, args=tuple(args), keywords=keywords, node=mark)
         return result
 
-    def shaped(self, shape: Value, deps: frozenset[Node]) -> Value:
+    def device_of_forward(self, module: Value, inputs: Sequence[Value]) -> str:
+        """Where the result of a forward is: on the device if that is known of the weights or of an input."""
+        place = self.placed((*inputs, module) if module.device == "device" else inputs)
+        return "device" if place == "device" else "" if place == "host" else "model"
+
+    def shaped(self, shape: Value, deps: frozenset[Node], device: str) -> Value:
         """A result of a project module: the parts that its ``forward`` returns without a graph have none here."""
         if shape.items is not None:
-            return Value("tuple", deps, items=tuple(self.shaped(i, deps) for i in shape.items))
+            return Value("tuple", deps, items=tuple(self.shaped(i, deps, device) for i in shape.items))
         if shape.kind in GRAPHLESS and not shape.deps:
             return Value(shape.kind, const=UNSET)
         if shape.kind == "tensor" and not shape.deps:
-            return Value("tensor")
+            return Value("tensor", device=device)
         return Value(shape.kind if shape.kind in ("tensor", "dict", "list", "tuple") else "unknown", deps,
-                     scalar=shape.scalar, device="device")  # fmt: skip
+                     scalar=shape.scalar, device=device)  # fmt: skip
 
     def call_library(self, name: str, row: Row, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         name = self.library.canonical(name)
@@ -301,7 +313,7 @@ class Calling(Reading):
             if row.device == "host":
                 return subject.but(device="host") if subject.kind != "module" else subject
             if row.device == "argument":
-                return subject.but(device=self.device_of(args, keywords)) if subject.kind != "module" else subject
+                return subject.but(device=self.device_of(args, keywords) or subject.device)
             return subject
         if returns == "arguments":
             if len(args) == 1:
@@ -327,9 +339,9 @@ class Calling(Reading):
         device = (
             row.device
             if row.device == "host"
-            else self.device_of(args, keywords)
+            else self.device_of(args, keywords) or receiver.device
             if row.device == "argument"
-            else receiver.device
+            else self.placed(inputs)
         )
         kind = returns
         if row.items and (not row.items_with or row.items_with in keywords):
@@ -616,8 +628,8 @@ class Calling(Reading):
             return owner.but(
                 device="host"
                 if attr == "cpu"
-                else self.device_of(args, keywords)
-                if args or attr == "cuda"
+                else self.device_of(args, keywords) or owner.device
+                if args or keywords or attr == "cuda"
                 else owner.device
             )
         evidence = self.project.role_of(owner, self)
@@ -658,6 +670,10 @@ class Calling(Reading):
             if isinstance(value.target, Definition) and value.kind == "function":
                 self.project.taken(value.target)
         mark = self.node(Origin.CALL, node, name, module=callee, inputs=deps)
+        near = self.placed(values) in ("device", "model") or (
+            callee.receiver is not None and callee.receiver.kind == "module"
+        )
+        device = "model" if near else ""
         if self.grad is Grad.OFF:
-            return Value("unknown", EMPTY, site=node)
-        return Value("unknown", frozenset({mark}), site=node)
+            return Value("unknown", EMPTY, site=node, device=device)
+        return Value("unknown", frozenset({mark}), site=node, device=device)

@@ -135,7 +135,7 @@ class Value:
     items: tuple[Value, ...] | None = None  # of a tuple
     const: Any = UNSET
     leaf: bool = False  # a parameter itself, not something computed from it
-    device: str = ""  # "host", "device" or "" (cannot be told)
+    device: str = ""  # "host", "device", "model" (wherever the model is) or "" (cannot be told)
     view: bool = False  # shares the storage of a larger tensor
     scalar: bool = False  # zero-dimensional
     target: Any = None  # function, class or bound method of the project

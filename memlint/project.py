@@ -240,7 +240,7 @@ class Project:
             deps = EMPTY if kind in GRAPHLESS else frozenset({mark})
             value = Value(kind, deps, type_, (obj,), path=name, const=const, target=target)
             if given is not None and kind not in CONTAINERS:
-                value.device, value.scalar, value.leaf = given.device, given.scalar, given.leaf
+                value.scalar, value.leaf = given.scalar, given.leaf
             if given is not None and given.items is not None and not deps:
                 value.items = given.items
             found[name] = value

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memlint.project import Project
 
 _CONSTANT_KINDS = {bool: "bool", int: "number", float: "number", complex: "number", str: "string", bytes: "bytes"}
+NESTING = 4  # containers in containers that are looked into
 BUDGET = 40_000  # expressions in one walk: beyond it a function is too long to be worth more
 
 
@@ -254,24 +255,42 @@ class Reading:
         """Whether a call only hands its arguments on, so that the gradient mode does not matter."""
         return name in ("list", "tuple", "dict", "zip", "enumerate", "reversed", "sorted", "iter", "next", "max", "min")
 
-    def held(self, value: Value) -> frozenset[Node]:
+    def held(self, value: Value, depth: int = 0) -> frozenset[Node]:
         """The graph nodes that a value and what it contains hang on."""
         deps = value.deps if value.kind not in GRAPHLESS else EMPTY
-        for obj in value.objs:
-            if obj.elem is not None and obj.elem.kind not in GRAPHLESS:
-                deps = deps | obj.elem.deps
-        if value.items:
-            deps = deps.union(*(self.held(i) for i in value.items))
+        if depth < NESTING:
+            for obj in value.objs:
+                if obj.elem is not None and obj.elem is not value:
+                    deps = deps | self.held(obj.elem, depth + 1)
+            for item in value.items or ():
+                deps = deps | self.held(item, depth + 1)
         return deps
 
     def device_of(self, args: list[Value], keywords: dict[str, Value]) -> str:
+        """Where ``.to(…)``, ``.cuda(…)`` or a constructor puts its result; "" where the arguments name no device."""
         for value in (*args, *keywords.values()):
-            if value.const == "cpu":
-                return "host"
-            if value.kind in ("dtype", "number", "bool") and value.kind != "number":
+            if value.kind in ("dtype", "bool", "none"):
                 continue
+            if isinstance(value.const, str):
+                return "host" if value.const.startswith("cpu") and not isinstance(value.const, Symbol) else "device"
+            site = value.site
+            if value.kind == "device" and isinstance(site, ast.Call) and site.args:
+                named = site.args[0]
+                return "host" if isinstance(named, ast.Constant) and str(named.value).startswith("cpu") else "device"
+            if value.kind in ("tensor", "device") and value.device:
+                return value.device
             return "device"
-        return "device"
+        return "" if args or keywords else "device"
+
+    def placed(self, values: Iterable[Value]) -> str:
+        """Where tensors that are computed with together are: one known place is that of all."""
+        places = set()
+        for value in values:
+            places.add(value.device)
+            if value.items is not None:
+                places.add(self.placed(value.items))
+            places.update(o.elem.device for o in value.objs if o.elem is not None)
+        return next((p for p in ("device", "model", "host") if p in places), "")
 
     def arithmetic(self, values: Sequence[Value], node: ast.AST) -> Value:
         kinds = {v.kind for v in values}
@@ -295,8 +314,7 @@ class Reading:
         if self.grad is Grad.OFF:
             deps = EMPTY
         tensor = "tensor" if kinds & {"tensor", "parameter", "indices"} else "unknown"
-        known = [v for v in values if v.kind not in ("number", "bool")]
-        device = known[0].device if known else ""
+        device = self.placed(values)
         scalar = all(v.scalar or v.kind == "number" for v in values)
         return Value(tensor, deps, device=device, scalar=scalar, site=node)
 

@@ -38,7 +38,7 @@ def join(a: Value, b: Value) -> Value:
         items,
         a.const if a.const is b.const or (a.const == b.const and type(a.const) is type(b.const)) else UNSET,
         a.leaf and b.leaf,
-        a.device if a.device == b.device else "",
+        a.device if a.device == b.device else "model" if {a.device, b.device} == {"device", "model"} else "",
         a.view and b.view,
         a.scalar and b.scalar,
         a.target if a.target is b.target else None,
