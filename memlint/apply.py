@@ -71,11 +71,12 @@ def fix_paths(
 
 
 def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:
-    """The text with the findings' fixes, and how many of them found room. Equal edits of two fixes count once."""
+    """The text with the findings' fixes, and how many of them found room. An import that two fixes bring goes in once."""
     chosen: list[Edit] = []
     count = 0
     for finding in findings:
-        edits = [edit for edit in finding.fix.edits if edit not in chosen] if finding.fix else []
+        wanted = finding.fix.edits if finding.fix else ()
+        edits = [edit for edit in wanted if not (edit in chosen and _is_import(edit))]
         if any(_clash(source, edit, other) for edit in edits for other in chosen):
             continue
         chosen += edits
@@ -138,6 +139,12 @@ def _parse(text: str) -> None:
 def _range(source: Source, edit: Edit) -> tuple[int, int]:
     span = edit.span
     return source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
+
+
+def _is_import(edit: Edit) -> bool:
+    """Whether an edit only puts in an import: of two fixes that need the same one, one brings it."""
+    start, end = edit.span[:2], edit.span[2:]
+    return start == end and edit.text.endswith(("\n", "\r")) and edit.text.strip().startswith(("import ", "from "))
 
 
 def _clash(source: Source, one: Edit, other: Edit) -> bool:

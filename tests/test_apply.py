@@ -116,7 +116,17 @@ def test_a_fix_is_applied_whole_or_not_at_all() -> None:
     assert apply_fixes(source, [one, two]) == ("aXdef\n", 1)
 
 
-def test_equal_edits_count_once_and_insertions_at_one_place_have_no_order() -> None:
+@pytest.mark.parametrize(
+    "edit", [Edit(Span(1, 1, 1, 1), "x = 1\n"), Edit(Span(1, 1, 1, 4), ""), Edit(Span(1, 2, 1, 3), "B")]
+)
+def test_equal_edits_of_two_fixes_clash_where_they_are_no_import(edit: Edit) -> None:
+    source = Source("a.py", "abc def\n")
+    first, second = finding(edit), finding(edit, Edit(Span(1, 5, 1, 8), "DEF"))
+    text, count = apply_fixes(source, [first, second])
+    assert (text.endswith("def\n"), count) == (True, 1)
+
+
+def test_an_equal_import_counts_once_and_insertions_at_one_place_have_no_order() -> None:
     source = Source("a.py", "abc\n")
     insert = Edit(Span(1, 1, 1, 1), "import x\n")
     first = finding(insert, Edit(Span(1, 2, 1, 3), "B"))
