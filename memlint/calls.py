@@ -165,6 +165,9 @@ class Calling(Reading):
 
     def call_instance(self, callee: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         cls = self.project.class_named(callee.type)
+        call = self.names.method(cls, "__call__") if cls is not None else None
+        if call is not None:
+            return self.call_definition(call, [callee, *args], keywords, node, receiver=callee)
         if callee.kind in ("module", "engine") and (args or keywords):
             return self.forward(callee, args, keywords, node, cls)
         if cls is not None:
@@ -189,9 +192,7 @@ class Calling(Reading):
         )
         if row is not None:
             if row.items:
-                parts = tuple(
-                    Value("tensor" if i in ("tensor", "same") else i, deps, device=device) for i in row.items
-                )
+                parts = tuple(Value("tensor" if i in ("tensor", "same") else i, deps, device=device) for i in row.items)
                 result = Value("tuple", deps, items=parts, site=node)
             if not row.parameters and row.forward in ("tensor", "same"):
                 # Nothing of its own to learn: only the arguments' graph.

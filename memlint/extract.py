@@ -20,7 +20,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Class:
     """A class of the project: its methods, its bases as written, its class-level assignments."""
 
@@ -38,7 +38,7 @@ class Class:
         return f"{self.module.name}.{self.qualname}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Definition:
     """A function, method, lambda or the top level of a file, before anything is known of what it does."""
 

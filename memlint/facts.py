@@ -64,7 +64,7 @@ class Answer(enum.Enum):
         return found if seen else cls.MAYBE
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """A point from which a graph grows: a forward call, an unknown call, a parameter, a place that is read.
 
@@ -88,6 +88,8 @@ class Node:
     wanted: bool = False  # torch.autograd.grad or a gradient read reaches it
     proved: bool = False  # a backward succeeds on it, so it carries a graph
     escapes: bool = False  # handed to code that nobody here can see
+    data: bool = False  # iterated as a loader is: what comes out of it is no result of weights
+    key: Any = None  # under which its reading knows it: other readings of the function have its twins under the same
     copies: list[Node] = field(default_factory=list)  # what stands for it in callers
 
     @property
@@ -95,7 +97,7 @@ class Node:
         return self.origin is Origin.FORWARD
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Obj:
     """A mutable object: a container, an instance, a module. Attributes and globals have one each for the project."""
 
@@ -124,7 +126,7 @@ class Obj:
         return self.owner is not None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Value:
     """What is known of one value. ``deps`` are the graph nodes that its graph, if it has one, hangs on."""
 
@@ -159,7 +161,7 @@ NOTHING = Value("none", const=None)
 UNKNOWN = Value()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Event:
     """Something a function does that a rule may ask about.
 
@@ -196,7 +198,7 @@ class Event:
         return event
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Summary:
     """All that a call of a function means to its caller: what it returns and what it does to its arguments.
 

@@ -152,6 +152,9 @@ class Flow(Evaluating):
 
     def do_for(self, node: ast.For | ast.AsyncFor) -> None:
         iterable = self.eval(node.iter)
+        if iterable.kind in ("unknown", "loader", "iterator") and not iterable.objs:
+            for source in iterable.deps:
+                source.data = True
         self.loop(node, lambda: self.assign(node.target, self.element(iterable, node.iter), node))
 
     def do_while(self, node: ast.While) -> None:

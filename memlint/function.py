@@ -91,13 +91,13 @@ class Function:
         if value.kind in GRAPHLESS or value.leaf:
             return Answer.NO
         flow = self.flow
-        return _carries(self.project, flow, flow.held(value), 0) if flow is not None else Answer.MAYBE
+        return _carries(self.project, flow, flow.held(value, leaves=False), 0) if flow is not None else Answer.MAYBE
 
     def makes(self, value: Value) -> Answer:
         """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
             return Answer.NO
-        held = self.flow.held(value)
+        held = self.flow.held(value, leaves=False)
         deps = frozenset(n for n in held if not (n.origin is Origin.PARAMETER and n.owner is self.definition))
         if len(deps) < len(held) and self.project.is_hook(self.definition):
             deps = held
@@ -106,10 +106,21 @@ class Function:
     def nodes(self, value: Value) -> frozenset[Node]:
         return self.flow.held(value) if self.flow is not None else frozenset()
 
-    def spent(self, value: Value) -> bool:
-        """Whether a backward that reaches the whole graph of the value has freed its buffers."""
+    def spent(self, value: Value, at: Event | None = None) -> bool:
+        """Whether a backward that reaches the whole graph of the value has freed its buffers.
+
+        With ``at``, whether that holds wherever ``at`` is reached: a backward under a condition of its own frees nothing
+        for sure.
+        """
         nodes = [n for n in self.nodes(value) if n.origin in (Origin.FORWARD, Origin.CALL) and n.grad is not Grad.OFF]
-        return bool(nodes) and all(n.freed for n in nodes)
+        if not nodes or not all(n.freed for n in nodes):
+            return False
+        if at is None or self.flow is None:
+            return True
+        mine = frozenset(nodes)
+        return any(
+            mine & self.flow.held(b.value) and set(b.guards) <= set(at.guards) for b in self.backwards
+        ) or not any(mine & self.flow.held(b.value) for b in self.backwards)
 
     def fate(self, nodes: Iterable[Node]) -> Answer:
         """Whether these nodes are differentiated, here, by a caller, or through a place that others read."""
@@ -128,6 +139,8 @@ class Function:
         node = event.node
         if node is None or event.grad is Grad.OFF or node.differentiated or node.wanted or node.escapes:
             return False
+        if node not in self.nodes(event.value):
+            return False  # what it returns has no graph
         if self.definition.name in CONSTRUCTORS:
             return False  # shapes are probed there, once
         evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
@@ -154,24 +167,29 @@ class Function:
             return False
         return bool(event.loops) or self.project_repeats()
 
-    def elsewhere(self, event: Event) -> bool:
-        """Whether a callee's own reading already answers for a forward that this function sees through a call."""
+    def at_fault(self, event: Event) -> bool:
+        """Whether a forward that is needless is this function's fault: its own, or that of its call alone.
+
+        A helper answers for its own forwards, except where other callers differentiate what it returns, or switch
+        autograd off around it: then the call that does neither is at fault.
+        """
         inner = event.inner
-        while inner is not None:
-            base = self.project.flow(inner.home)
-            if base is not None:
-                own = next(
-                    (
-                        e
-                        for e in base.events
-                        if e.verb == "forward" and e.site is inner.site and (e.inner is None) == (inner.inner is None)
-                    ),
-                    None,
-                )
-                if own is not None and self.project.function(inner.home).needless(own):
-                    return True
-            inner = inner.inner
-        return False
+        if inner is None:
+            return True
+        if inner.inner is not None:
+            return False
+        helper = self.project.function(inner.home)
+        own = next((e for e in helper.own("forward") if e.site is inner.site), None)
+        if own is None or own.node is None or helper.needless(own):
+            return False
+        if helper.fate((own.node,)) is Answer.YES:
+            return True
+        modes = {
+            self.project.grad_at(flow, call.grad)
+            for flow, call in self.project.callers(inner.home)
+            if call.site is not event.site
+        }
+        return Grad.OFF in modes and own.grad is Grad.ENTRY
 
     def needless_graph(self, value: Value) -> bool:
         """Whether all that a value's graph begins in are forwards that nobody differentiates."""
@@ -502,6 +520,19 @@ class Function:
                 stack.append(child)
         return found
 
+    def within(self, node: ast.AST, outer: ast.AST) -> bool:
+        """Whether a piece of the function's syntax lies inside another."""
+        at: ast.AST | None = node
+        while at is not None and at is not outer:
+            at = self.parents.get(at)
+        return at is outer
+
+    def block_of(self, context: ast.AST) -> ast.With | ast.AsyncWith | None:
+        """The with-block that an expression is the context manager of."""
+        item = self.parents.get(context)
+        block = self.parents.get(item) if isinstance(item, ast.withitem) else None
+        return block if isinstance(block, (ast.With, ast.AsyncWith)) else None
+
     def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         return (n for n in own_nodes(self.node) if isinstance(n, types))
 
@@ -615,18 +646,17 @@ def _fate(project: Project, definition: Definition, node: Node, seen: set[Node],
     if node in seen:
         return Answer.NO
     seen.add(node)
-    if node.differentiated or node.wanted:
+    twins = project.twins(definition, node)
+    if any(n.differentiated or n.wanted for n in twins):
         return Answer.YES
-    found = Answer.MAYBE if node.escapes else Answer.NO
+    found = Answer.MAYBE if any(n.escapes for n in twins) else Answer.NO
     flow = project.flow(definition)
     if flow is None:
         return Answer.MAYBE
     for event in flow.events:
+        answer = Answer.NO
         if event.verb == "return" and event.inner is None and _below(node, flow.held(event.value)):
             answer = _returned(project, definition, node, seen, depth)
-            if answer is Answer.YES:
-                return answer
-            found = answer if answer is Answer.MAYBE else found
         elif (
             event.verb in ("set", "store")
             and event.target is not None
@@ -637,9 +667,9 @@ def _fate(project: Project, definition: Definition, node: Node, seen: set[Node],
             place = event.target.node
             if place is not None and place is not node:
                 answer = _fate(project, definition, place, seen, depth)
-                if answer is Answer.YES:
-                    return answer
-                found = answer if answer is Answer.MAYBE else found
+        if answer is Answer.YES:
+            return answer
+        found = answer if answer is Answer.MAYBE else found
     return found
 
 
@@ -657,24 +687,26 @@ def _below(node: Node, deps: frozenset[Node]) -> bool:
 
 
 def _returned(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
+    """What becomes of a node that a function returns: NO only where all calls are in sight and none differentiates."""
     if depth >= LIMIT:
         return Answer.MAYBE
     cls = definition.cls
     if cls is not None:
         for base in project.names.library_bases(cls):
-            words = project.library.hook(base, definition.name)
-            if "differentiated" in words:
+            if "differentiated" in project.library.hook(base, definition.name):
                 return Answer.YES
     callers = project.callers(definition)
-    outside = definition in project.addressed or definition.name in ("forward", "__call__")
+    twins = project.twins(definition, node)
+    if any(n.differentiated or n.wanted for n in twins):  # known only now that the callers are read
+        return Answer.YES
     if not callers or definition in project.crowded:
         return Answer.MAYBE
-    answers = [Answer.MAYBE if outside else Answer.NO]
-    if node.differentiated:
-        return Answer.YES
-    for copy in list(node.copies):
-        if copy.owner is not None:
-            answers.append(_fate(project, copy.owner, copy, seen, depth + 1))
+    copies = [c for n in twins for c in n.copies if c.owner is not None]
+    owners = {c.owner for c in copies}
+    outside = definition in project.addressed or definition.name in ("forward", "__call__")
+    unseen = any(event.callee is not definition or flow.definition not in owners for flow, event in callers)
+    answers = [Answer.MAYBE if outside or unseen else Answer.NO]
+    answers += [_fate(project, c.owner, c, seen, depth + 1) for c in copies]
     return Answer.any(answers)
 
 

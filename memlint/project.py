@@ -133,8 +133,11 @@ class Project:
         text = definition.text
         if TRAINS.search(text):
             return True
-        if definition.cls is not None and self.is_module(definition.cls):
-            return STORE.search(text) is not None
+        if definition.cls is not None:
+            if self.is_module(definition.cls):
+                return STORE.search(text) is not None
+            if self.class_kind(definition.cls) == "function":  # torch.autograd.Function: its context may be called anything
+                return True
         return LOOP.search(text) is not None or STORE.search(text) is not None
 
     def relevant(self, module: Module) -> bool:
@@ -175,6 +178,17 @@ class Project:
             return self._read(target, self._symbolic(target, {}), (), depth)
         self._variants[target].add(key)
         return self._read(target, arguments, key, depth)
+
+    def twins(self, definition: Definition, node: Node) -> list[Node]:
+        """The node and what stands for it in other readings of the function."""
+        found = [node]
+        if node.owner is definition:
+            for key in ((), *self._variants[definition]):
+                flow = self._flows.get((definition, key))
+                twin = flow.nodes.get(node.key) if flow is not None else None
+                if twin is not None and twin is not node:
+                    found.append(twin)
+        return found
 
     def _read(
         self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int

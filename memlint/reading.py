@@ -95,7 +95,8 @@ class Reading:
             found = Node(
                 origin, site, name, self.grad, self.loops, path=self.module.source.path, owner=self.definition, **fields
             )
-            self.nodes[origin, site, key] = found
+            found.key = (origin, site, key)
+            self.nodes[found.key] = found
         elif fields.get("inputs"):
             found.inputs |= fields["inputs"]
         return found
@@ -125,7 +126,7 @@ class Reading:
     def prove(self, deps: frozenset[Node]) -> None:
         """A backward on something that hangs on these nodes works, so one of them at least carries a graph."""
         while deps:
-            own = frozenset(n for n in deps if n.origin not in (Origin.PARAMETER, Origin.PLACE)) or deps
+            own = frozenset(n for n in deps if n.origin not in (Origin.PARAMETER, Origin.PLACE) and not n.data) or deps
             self.proofs.append(own)
             if len(own) != 1:
                 return
@@ -134,7 +135,7 @@ class Reading:
                 return
             node.proved = True
             deps = node.inputs if node.origin is Origin.CALL else EMPTY
-            if all(n.origin in (Origin.PARAMETER, Origin.PLACE) for n in deps):
+            if all(n.origin in (Origin.PARAMETER, Origin.PLACE) or n.data for n in deps):
                 return
 
     def escape(self, deps: Iterable[Node]) -> None:
@@ -255,15 +256,15 @@ class Reading:
         """Whether a call only hands its arguments on, so that the gradient mode does not matter."""
         return name in ("list", "tuple", "dict", "zip", "enumerate", "reversed", "sorted", "iter", "next", "max", "min")
 
-    def held(self, value: Value, depth: int = 0) -> frozenset[Node]:
-        """The graph nodes that a value and what it contains hang on."""
-        deps = value.deps if value.kind not in GRAPHLESS else EMPTY
+    def held(self, value: Value, leaves: bool = True, depth: int = 0) -> frozenset[Node]:
+        """The graph nodes that a value and what it contains hang on; without ``leaves``, those of leaf tensors not."""
+        deps = value.deps if value.kind not in GRAPHLESS and (leaves or not value.leaf) else EMPTY
         if depth < NESTING:
             for obj in value.objs:
                 if obj.elem is not None and obj.elem is not value:
-                    deps = deps | self.held(obj.elem, depth + 1)
+                    deps = deps | self.held(obj.elem, leaves, depth + 1)
             for item in value.items or ():
-                deps = deps | self.held(item, depth + 1)
+                deps = deps | self.held(item, leaves, depth + 1)
         return deps
 
     def device_of(self, args: list[Value], keywords: dict[str, Value]) -> str:

@@ -94,7 +94,8 @@ class Splice:
                 mine = Node(node.origin, self.site, node.name, grad, caller.loops, self.module(node), EMPTY, node,
                             path=caller.module.source.path, owner=caller.definition,
                             place=self.obj(node.place) if node.place else None)  # fmt: skip
-                caller.nodes["copy", self.site, node] = mine
+                mine.key = ("copy", self.site, node)
+                caller.nodes[mine.key] = mine
                 node.copies.append(mine)
             self.copies[node] = result = frozenset({mine})  # before what lies below: loops make cycles
             mine.inputs |= self.deps(node.inputs)

@@ -11,7 +11,7 @@ from memlint.rule import Claim, Findings, Level, rule
 def eval_without_no_grad(fn: Function) -> Findings:
     regions: dict[ast.AST, list[Event]] = {}
     for forward in fn.forwards:
-        if fn.needless(forward) and not fn.elsewhere(forward):
+        if fn.needless(forward) and fn.at_fault(forward):
             regions.setdefault(fn.region(forward), []).append(forward)
     for region, forwards in regions.items():
         first = min(forwards, key=lambda e: (getattr(e.site, "lineno", 0), getattr(e.site, "col_offset", 0)))

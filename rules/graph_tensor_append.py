@@ -17,7 +17,7 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not fn.outlives(store) or fn.needless_graph(store.value):
             continue
-        spent = fn.spent(store.value)
+        spent = fn.spent(store.value, store)
         fate = fn.fate((store.node,)) if store.node is not None else Answer.MAYBE
         if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
             continue

@@ -18,7 +18,7 @@ def loss_accumulation(fn: Function) -> Findings:
             continue
         if not fn.running(total) or fn.needless_graph(total.value):
             continue
-        spent = fn.spent(total.value)
+        spent = fn.spent(total.value, total)
         fate = fn.total_fate(total)
         if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
             continue

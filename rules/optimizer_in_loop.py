@@ -24,7 +24,8 @@ def optimizer_in_loop(fn: Function) -> Findings:
             loop = build.loops[-1]
             if not (fn.steps_in(loop, build) and fn.same_each_time(build, loop)):
                 continue
-            fix = edits.hoist(fn.source, build.stmt, loop).safe().titled("build it once, before the loop")
+            fix = edits.hoist(fn.source, build.stmt, loop).titled("build it once, before the loop")
+            fix = fix.unsafe("what it has learnt is then kept from one iteration to the next, so the numbers change")
             when = "in every iteration"
         elif kind == "scaler" and fn.differentiates and fn.called_in_loop:
             fix, when = None, f"at every call of `{fn.definition.name}`"
