@@ -35,7 +35,7 @@ def test_rule_page_and_file_agree_on_the_name() -> None:
         assert re.fullmatch(r"MEM[1-9]\d\d", rule.code)
 
 
-def test_a_page_that_is_wrong_is_told_so(tmp_path: Path) -> None:
+def test_a_page_that_is_wrong_is_told_so(every_function: None, tmp_path: Path) -> None:
     text = (
         "# {name} (TST901)\n\nOne sentence.\n\nLevel: warning. Fix: safe.\n\n## What it finds\n\n"
         "```python\nx = 1  # want: bad-word\n```\n\n## Why it costs\n\n## The fix\n\n"
