@@ -304,6 +304,10 @@ class Calling(Reading):
             done = self.apply_effects(row, receiver, args, keywords, node, name)
             if done is not None:
                 return done
+        if row.graph == "none":
+            below = EMPTY.union(*(self.held(v) for v in inputs))
+            if below:
+                self.reduce(below, detached=name.rpartition(".")[2] in ("detach", "data", "detach_"))
         returns = row.returns
         if returns == "same":
             subject = receiver if receiver is not UNKNOWN else args[0] if args else UNKNOWN
@@ -625,6 +629,10 @@ class Calling(Reading):
             if mode is not None:
                 self.grad = mode
             return args[0]
+        if attr == "eval" and not args and not keywords and owner.kind == "unknown":
+            row = self.library.method("module", "eval")
+            assert row is not None
+            return self.from_row(row, owner, args, keywords, node, attr)
         if attr in MOVES:
             return owner.but(
                 device="host"
@@ -671,9 +679,8 @@ class Calling(Reading):
             if isinstance(value.target, Definition) and value.kind == "function":
                 self.project.taken(value.target)
         mark = self.node(Origin.CALL, node, name, module=callee, inputs=deps)
-        near = self.placed(values) in ("device", "model") or (
-            callee.receiver is not None and callee.receiver.kind == "module"
-        )
+        receiver = callee.receiver if callee.receiver is not None else UNKNOWN
+        near = receiver.kind == "module" or self.placed((receiver, *values)) in ("device", "model")
         device = "model" if near else ""
         if self.grad is Grad.OFF:
             return Value("unknown", EMPTY, site=node, device=device)

@@ -231,6 +231,8 @@ class Evaluating(Calling):
             if answer is not None:
                 return Value("bool", const=answer)
         kinds = {left.kind, *(r.kind for r in rights)}
+        if not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            self.reduce(EMPTY.union(*(self.held(v) for v in (left, *rights))))
         if kinds & {"tensor", "indices"} or (kinds & {"unknown"} and (left.deps or any(r.deps for r in rights))):
             if not isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
                 return Value("indices", device=left.device)

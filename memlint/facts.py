@@ -88,6 +88,8 @@ class Node:
     wanted: bool = False  # torch.autograd.grad or a gradient read reaches it
     proved: bool = False  # a backward succeeds on it, so it carries a graph
     escapes: bool = False  # handed to code that nobody here can see
+    reduced: bool = False  # something without a graph is read from it: a number, an index, an array
+    detached: bool = False  # a detached copy of it is taken
     data: bool = False  # iterated as a loader is: what comes out of it is no result of weights
     key: Any = None  # under which its reading knows it: other readings of the function have its twins under the same
     copies: list[Node] = field(default_factory=list)  # what stands for it in callers

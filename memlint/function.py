@@ -165,7 +165,10 @@ class Function:
                 return False
         if any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events):
             return False
-        return bool(event.loops) or self.project_repeats()
+        if not node.reduced:
+            step = event.loops[-1:] and any(b.loops[-1:] == event.loops[-1:] for b in self.backwards)
+            return node.detached and not step  # a step that detaches a generator's output is a step all the same
+        return True
 
     def at_fault(self, event: Event) -> bool:
         """Whether a forward that is needless is this function's fault: its own, or that of its call alone.
@@ -239,9 +242,9 @@ class Function:
             return inner not in obj.loops
         if holder is not None and holder.shared:
             return True
-        return not self._restarted(event.name, inner)
+        return not self.restarted(event.name, inner)
 
-    def _restarted(self, name: str, loop: ast.AST) -> bool:
+    def restarted(self, name: str, loop: ast.AST) -> bool:
         for node in ast.walk(loop):
             targets = (
                 node.targets
@@ -355,6 +358,10 @@ class Function:
             return self.node
         return event.stmt
 
+    def block_of(self, region: ast.AST) -> ast.AST:
+        """The block that a statement stands in, by the node that owns it."""
+        return self.parents.get(region, region)
+
     def piles_up(self, event: Event, forwards: list[Event]) -> bool:
         """Whether a store or a running total keeps the graphs of these forwards."""
         made = {f.node for f in forwards}
@@ -369,6 +376,17 @@ class Function:
     def differentiates(self) -> bool:
         """Whether the function, or what it calls, runs a backward."""
         return any(True for _ in self.backwards)
+
+    @cached_property
+    def runs_one_epoch(self) -> bool:
+        """Whether the function is called in a loop and trains in one loop of its own at most."""
+        return self.called_in_loop and all(len(e.loops) <= 1 for e in self.backwards)
+
+    def clears_each_step(self, event: Event) -> bool:
+        """Whether a clear comes round with the backward: in its loop, or in a function that is one step."""
+        if event.loops:
+            return True
+        return self.project_repeats() and not any(e.loops for e in self.backwards)
 
     @cached_property
     def called_in_loop(self) -> bool:
@@ -459,17 +477,28 @@ class Function:
                 fix = one if fix is None else fix + one
         return fix.safe() if fix is not None else Fix("hand over a detached tensor: `.detach()`")
 
-    def no_grad(self, region: ast.AST, first: Event) -> Fix | None:
-        """Autograd off for a region that is evaluation only."""
-        spelled = edits.qualified(self.source, "torch.no_grad", region if isinstance(region, ast.stmt) else first.stmt)
+    def no_grad(self, regions: list[ast.AST], first: Event) -> Fix | None:
+        """Autograd off for regions of one block that are evaluation only, from the first to the last."""
+        place = first.stmt
+        if self.node in regions and isinstance(self.node, ast.FunctionDef):
+            place = self.node
+        spelled = edits.qualified(self.source, "torch.no_grad", place)
         if spelled is None:
             return Fix("run it under `torch.no_grad()`")
         name, imported = spelled
-        if region is self.node:
-            if isinstance(region, ast.FunctionDef):
-                return (edits.decorate(self.source, region, f"{name}()") + imported).safe()
-            region = first.stmt
-        return (edits.enclose(self.source, region, region, f"with {name}():") + imported).safe()
+        if place is self.node:
+            return (edits.decorate(self.source, place, f"{name}()") + imported).safe()
+        statements = sorted(
+            (r for r in regions if isinstance(r, ast.stmt) and r is not self.node), key=lambda r: r.lineno
+        )
+        start = end = statements[0] if statements else first.stmt
+        if statements and not self._trains_between(start, statements[-1]):
+            end = statements[-1]
+        return (edits.enclose(self.source, start, end, f"with {name}():") + imported).safe()
+
+    def _trains_between(self, start: ast.stmt, end: ast.stmt) -> bool:
+        lines = range(start.lineno, (end.end_lineno or end.lineno) + 1)
+        return any(getattr(e.site, "lineno", 0) in lines for e in self.events("backward", "step", "grad"))
 
     def finding(
         self,
@@ -714,6 +743,11 @@ def _repeats(project: Project, definition: Definition, seen: set[Definition], de
     if definition in seen or depth > LIMIT:
         return False
     seen.add(definition)
+    if any(
+        isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr == "on"
+        for d in definition.decorators
+    ):
+        return True  # a handler of events
     for flow, event in (*project.callers(definition), *project.namesakes(definition)):
         if event.loops or _repeats(project, flow.definition, seen, depth + 1):
             return True

@@ -138,6 +138,17 @@ class Reading:
             if all(n.origin in (Origin.PARAMETER, Origin.PLACE) or n.data for n in deps):
                 return
 
+    def reduce(self, deps: Iterable[Node], detached: bool = False) -> None:
+        """Something that needs no graph is computed from what hangs on these nodes."""
+        stack, seen = list(deps), set()
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                node.detached = node.detached or detached
+                node.reduced = node.reduced or not detached
+                stack.extend(node.inputs)
+
     def escape(self, deps: Iterable[Node]) -> None:
         stack, seen = list(deps), set()
         while stack:

@@ -9,11 +9,11 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM101", claim=Claim.PEAK)
 def eval_without_no_grad(fn: Function) -> Findings:
-    regions: dict[ast.AST, list[Event]] = {}
+    regions: dict[ast.AST, list[Event]] = {}  # by the block that they stand in: one finding each
     for forward in fn.forwards:
         if fn.needless(forward) and fn.at_fault(forward):
-            regions.setdefault(fn.region(forward), []).append(forward)
-    for region, forwards in regions.items():
+            regions.setdefault(fn.block_of(fn.region(forward)), []).append(forward)
+    for forwards in regions.values():
         first = min(forwards, key=lambda e: (getattr(e.site, "lineno", 0), getattr(e.site, "col_offset", 0)))
         piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
         call = fn.source_of(first.site)
@@ -24,7 +24,7 @@ def eval_without_no_grad(fn: Function) -> Findings:
             f"`{call}` runs with autograd on, and nothing differentiates the result: its graph is kept {kept}"
             if not piled
             else f"`{call}` runs with autograd on, nothing differentiates the results, and their graphs pile up",
-            fn.no_grad(region, first),
+            fn.no_grad([fn.region(f) for f in forwards], first),
             tuple(step for s in piled for step in fn.step(s, "the result is kept here"))
             + fn.trail(first, "the forward is here"),
         )

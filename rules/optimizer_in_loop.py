@@ -27,7 +27,7 @@ def optimizer_in_loop(fn: Function) -> Findings:
             fix = edits.hoist(fn.source, build.stmt, loop).titled("build it once, before the loop")
             fix = fix.unsafe("what it has learnt is then kept from one iteration to the next, so the numbers change")
             when = "in every iteration"
-        elif kind == "scaler" and fn.differentiates and fn.called_in_loop:
+        elif kind == "scaler" and fn.differentiates and fn.runs_one_epoch:
             fix, when = None, f"at every call of `{fn.definition.name}`"
         else:
             continue

@@ -14,7 +14,7 @@ def zero_grad_zeroes(fn: Function) -> Findings:
         if not isinstance(call, ast.Call) or clear.receiver.kind not in ("optimizer", "module", "engine"):
             continue
         given = clear.value.const is False
-        if not given and (call.args or call.keywords or not fn.target.before("2.0") or not fn.repeated(clear)):
+        if not given and (call.args or call.keywords or not fn.target.before("2.0") or not fn.clears_each_step(clear)):
             continue
         if given and call.keywords and fn.target.at_least("2.0"):
             fix = edits.drop_keyword(fn.source, call, "set_to_none")
