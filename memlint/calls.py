@@ -141,7 +141,7 @@ class Calling(Reading):
             node = self.node(Origin.CALL, site, target.name, inputs=deps)
             return Value("unknown", frozenset({node}))
         result = self.splice(flow, bound, site, receiver)
-        if not result.device and result.kind in ("tensor", "unknown"):
+        if not result.device and result.kind in ("tensor", "unknown", "list"):
             if self.placed((*given, *keywords.values())) in ("device", "model"):
                 return result.but(device="model")
         return result
@@ -346,6 +346,8 @@ class Calling(Reading):
             if row.device == "host"
             else self.device_of(args, keywords) or receiver.device
             if row.device == "argument"
+            else self.device_of([], {"device": keywords["device"]})
+            if "device" in keywords
             else self.placed(inputs)
         )
         kind = returns

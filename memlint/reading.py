@@ -201,7 +201,11 @@ class Reading:
         if key is not UNSET and isinstance(key, (str, int, bool, tuple, float, bytes)):
             old = obj.items.get(key)
             obj.items[key] = value if old is None else join(old, value)
-        obj.elem = value if obj.elem is None else join(obj.elem, value)
+        old = obj.elem
+        if old is None:
+            obj.elem = value
+        elif not (old.kind == value.kind and old.type == value.type and value.deps <= old.deps and not value.objs):
+            obj.elem = join(old, value)
 
     def store(
         self,
@@ -298,6 +302,8 @@ class Reading:
         """Where tensors that are computed with together are: one known place is that of all."""
         places = set()
         for value in values:
+            if value.kind in GRAPHLESS - {"indices"}:
+                continue
             places.add(value.device)
             if value.items is not None:
                 places.add(self.placed(value.items))
@@ -360,6 +366,8 @@ class Reading:
             if obj.elem is not None:
                 found = obj.elem if found is None else join(found, obj.elem)
         if found is not None:
+            if value.device and not found.device and found.kind in ("tensor", "indices", "unknown"):
+                return found.but(device=value.device)
             return found
         if value.kind in ("tensor", "indices"):
             return Value(value.kind, value.deps, view=True, device=value.device)

@@ -38,7 +38,7 @@ def join(a: Value, b: Value) -> Value:
         items,
         a.const if a.const is b.const or (a.const == b.const and type(a.const) is type(b.const)) else UNSET,
         a.leaf and b.leaf,
-        a.device if a.device == b.device else "model" if {a.device, b.device} == {"device", "model"} else "",
+        _place(a, b),
         a.view and b.view,
         a.scalar and b.scalar,
         a.target if a.target is b.target else None,
@@ -46,6 +46,14 @@ def join(a: Value, b: Value) -> Value:
         a.path if a.path == b.path else "",
         a.site if a.site is b.site else None,
     )
+
+
+def _place(a: Value, b: Value) -> str:
+    """Where a value is that is one of two: with the model if one is, and nobody says that the other is not."""
+    places = {v.device or next((i.device for i in v.items or () if i.device), "") for v in (a, b)}
+    if len(places) == 1:
+        return places.pop()
+    return "model" if places == {"device", "model"} else ""
 
 
 def chain(node: ast.AST) -> str:
