@@ -93,6 +93,21 @@ class Function:
         flow = self.flow
         return _carries(self.project, flow, flow.held(value, leaves=False), 0) if flow is not None else Answer.MAYBE
 
+    def may_carry(self, value: Value) -> bool:
+        """What can be told of `carries` from this function alone; False settles it."""
+        if value.kind in GRAPHLESS or value.leaf or self.flow is None:
+            return False
+        for node in self.flow.held(value, leaves=False):
+            if node.grad is Grad.OFF:
+                continue
+            if node.origin in (Origin.FORWARD, Origin.WEIGHT) or node.proved:
+                return True
+            if node.origin is Origin.CALL and self.flow.proofs:
+                return True
+            if node.origin is Origin.PARAMETER and self.project.is_hook(self.definition):
+                return True
+        return False
+
     def makes(self, value: Value) -> Answer:
         """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
@@ -584,18 +599,14 @@ def _node_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answe
         return Answer.NO
     if node.origin is Origin.WEIGHT:
         return Answer.YES
-    mode = node.grad
-    if mode is Grad.ENTRY:
-        mode = project.entry_grad(flow.definition)
-        if mode is Grad.OFF:
-            return Answer.NO
     if node.origin is Origin.FORWARD:
-        learns = _trainable(project, flow.definition, node.module or UNKNOWN, 0)
-        below = (
-            _carries(project, flow, node.inputs, depth + 1) if depth < LIMIT and learns is not Answer.YES else Answer.NO
-        )
-        answer = Answer.any((learns, below))
-        return answer if mode is Grad.ON or answer is not Answer.YES else Answer.MAYBE
+        answer = _trainable(project, flow.definition, node.module or UNKNOWN, 0)
+        if answer is not Answer.YES and depth < LIMIT:
+            answer = Answer.any((answer, _carries(project, flow, node.inputs, depth + 1)))
+        if answer is not Answer.YES:
+            return answer
+        mode = project.entry_grad(flow.definition) if node.grad is Grad.ENTRY else node.grad
+        return {Grad.ON: answer, Grad.OFF: Answer.NO}.get(mode, Answer.MAYBE)
     if node.origin is Origin.CALL:
         return Answer.MAYBE
     if node.origin is Origin.PARAMETER:
@@ -724,6 +735,9 @@ def _returned(project: Project, definition: Definition, node: Node, seen: set[No
         for base in project.names.library_bases(cls):
             if "differentiated" in project.library.hook(base, definition.name):
                 return Answer.YES
+    if definition.name in ("forward", "__call__"):
+        twins = project.twins(definition, node)
+        return Answer.YES if any(n.differentiated or n.wanted for n in twins) else Answer.MAYBE
     callers = project.callers(definition)
     twins = project.twins(definition, node)
     if any(n.differentiated or n.wanted for n in twins):  # known only now that the callers are read
@@ -732,7 +746,7 @@ def _returned(project: Project, definition: Definition, node: Node, seen: set[No
         return Answer.MAYBE
     copies = [c for n in twins for c in n.copies if c.owner is not None]
     owners = {c.owner for c in copies}
-    outside = definition in project.addressed or definition.name in ("forward", "__call__")
+    outside = definition in project.addressed
     unseen = any(event.callee is not definition or flow.definition not in owners for flow, event in callers)
     answers = [Answer.MAYBE if outside or unseen else Answer.NO]
     answers += [_fate(project, c.owner, c, seen, depth + 1) for c in copies]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from memlint.flow import Flow
     from memlint.reading import Reading
 
-EVENTS = 2_000  # events that a flow takes over from its callees
+EVENTS = 800  # events that a flow takes over from its callees
 SPLICED = frozenset(
     {
         "forward",
@@ -52,6 +52,8 @@ class Splice:
 
     def matters(self, event: Event) -> bool:
         """Whether a caller can be concerned: what a callee does with plain values of its own stays its own affair."""
+        if len(self.caller.events) > EVENTS:
+            return False
         verb = event.verb
         if verb in ("set", "sum"):
             return bool(event.value.deps) and event.value.kind not in GRAPHLESS
@@ -61,7 +63,7 @@ class Splice:
             return event.name in ("optimizer", "scheduler", "scaler")
         if verb == "forward":
             return event.grad is not Grad.OFF
-        return len(self.caller.events) < EVENTS
+        return True
 
     def deps(self, deps: frozenset[Node]) -> frozenset[Node]:
         if not deps:

@@ -8,18 +8,15 @@ from memlint.rule import Claim, Findings, Level, rule
 @rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
     for store in fn.stores:
-        if not fn.may_outlive(store):
-            continue
-        if store.inner is None:
-            if fn.makes(store.value) is not Answer.YES:
-                continue
-        elif not fn.handed_over(store):
-            continue
-        if not fn.outlives(store) or fn.needless_graph(store.value):
+        if store.node is None or not fn.may_outlive(store) or not fn.may_carry(store.value):
             continue
         spent = fn.spent(store.value, store)
-        fate = fn.fate((store.node,)) if store.node is not None else Answer.MAYBE
+        fate = fn.fate((store.node,))
         if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
+            continue
+        if not (fn.makes(store.value) if store.inner is None else fn.handed_over(store)):
+            continue
+        if not fn.outlives(store) or fn.needless_graph(store.value):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         kept = "graph nodes" if spent else "graph and all that it saved for backward"

@@ -1,31 +1,27 @@
 """A running total keeps the graphs of all that was added to it."""
 
-from memlint import edits
 from memlint.facts import Answer, Event
 from memlint.function import Function
-from memlint.rule import Claim, Findings, Level, rule
+from memlint.rule import Claim, Finding, Findings, Level, rule
 
 
 @rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
     for total in fn.sums:
-        if not fn.may_run_on(total):
-            continue
-        if total.inner is None:
-            if fn.makes(total.value) is not Answer.YES:
-                continue
-        elif not fn.handed_over(total):
-            continue
-        if not fn.running(total) or fn.needless_graph(total.value):
+        if not fn.may_run_on(total) or not fn.may_carry(total.value):
             continue
         spent = fn.spent(total.value, total)
         fate = fn.total_fate(total)
         if fate is Answer.YES or (fate is Answer.MAYBE and not spent):
             continue
+        if not (fn.makes(total.value) if total.inner is None else fn.handed_over(total)):
+            continue
+        if not fn.running(total) or fn.needless_graph(total.value):
+            continue
         yield _finding(fn, total, spent)
 
 
-def _finding(fn: Function, total: Event, spent: bool) -> object:
+def _finding(fn: Function, total: Event, spent: bool) -> Finding:
     name = total.name
     kept = "the graph nodes" if spent else "the graph, activations included,"
     message = f"`{name}` keeps {kept} of every value added to it until it goes out of scope"
