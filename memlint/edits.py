@@ -41,6 +41,11 @@ def replace(source: Source, expression: ast.AST | Span, text: str) -> Fix:
     return _fix(source, f"write `{text}`", "replace", (expression,), text)
 
 
+def restate(source: Source, statement: ast.AST | Span, text: str) -> Fix:
+    """Write the simple statement ``text`` in the place of another, which keeps its comments and its line."""
+    return _fix(source, f"write `{_shortened(text)}`", "restate", (statement,), text)
+
+
 def set_keyword(source: Source, call: ast.AST | Span, name: str, value: str) -> Fix:
     """Add the argument ``name=value`` to a call, or replace its value. No fix where ``**`` may pass it already."""
     return _fix(source, f"pass `{name}={value}`", "set_keyword", (call,), name, value)

@@ -139,6 +139,13 @@ class Patient:
                 return node
         raise UnknownShape("no such statement")
 
+    def small_statement(self, span: Span) -> cst.BaseSmallStatement:
+        """The simple statement that starts where ``span`` does; it may share its line with others."""
+        for _, node in self._by_start[span.line - self.first + 1, span.column - 1]:
+            if isinstance(node, cst.BaseSmallStatement):
+                return node
+        raise UnknownShape("no such simple statement")
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode:
         """The node that holds ``node``."""
         return self.parents[node]
@@ -250,6 +257,16 @@ def replace(patient: Patient, spans: Sequence[Span], text: str) -> None:
     node = patient.expression(spans[0])
     new = patient.parse(text)
     patient.nodes[node].append(lambda updated: _fit(new, patient.parent(node)))
+
+
+def restate(patient: Patient, spans: Sequence[Span], text: str) -> None:
+    """Write another simple statement in the place of one."""
+    statement = patient.small_statement(spans[0])
+    new = patient.parse_statements(text)
+    if len(new) != 1 or not isinstance(new[0], cst.SimpleStatementLine) or len(new[0].body) != 1:
+        raise UnknownShape("not one simple statement")
+    (small,) = new[0].body
+    patient.nodes[statement].append(lambda updated: small.with_changes(semicolon=updated.semicolon))
 
 
 def set_keyword(patient: Patient, spans: Sequence[Span], name: str, value: str) -> None:
@@ -507,6 +524,7 @@ VERBS: dict[str, Callable[..., None]] = {
     for verb in (
         wrap,
         replace,
+        restate,
         set_keyword,
         drop_keyword,
         enclose,

@@ -27,13 +27,13 @@ def zero_grad_zeroes(fn: Function) -> Findings:
             call,
             Level.WARNING,
             f"`{fn.source_of(call)}` {why} the gradients with zeros: they stay allocated through the next forward",
-            _safety(fn, fix if given or fn.target.at_least("1.7") else fix.hint("set_to_none is not there before torch 1.7")),
+            _safety(
+                fn, fix if given or fn.target.at_least("1.7") else fix.hint("set_to_none is not there before torch 1.7")
+            ),
         )
     for call in fn.gradient_zeroings:
-        gradient = fn.source_of(call.func.value)  # type: ignore[attr-defined]
-        stmt = fn.statements[call]
-        fix = edits.insert_after(fn.source, stmt, f"{gradient} = None") + edits.delete(fn.source, stmt)
-        fix = fix.titled(f"write `{gradient} = None`")
+        gradient = next(n for n in ast.walk(call.func) if isinstance(n, ast.Attribute) and n.attr == "grad")
+        fix = edits.restate(fn.source, fn.statements[call], f"{fn.source_of(gradient)} = None")
         yield fn.finding(
             call,
             Level.WARNING,

@@ -106,6 +106,23 @@ def test_replace_parenthesises_for_its_surroundings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.b()\n", "a = None\n"),
+        ("if x: a.b()  # why\n", "if x: a = None  # why\n"),
+        (
+            "for x in y:\n    # over\n    c(); a.b(); d()  # why\n",
+            "for x in y:\n    # over\n    c(); a = None; d()  # why\n",
+        ),
+        ("a.b(  # lost\n)\n", None),
+    ],
+)
+def test_restate_keeps_the_line(text: str, expected: str | None) -> None:
+    source = source_of(text)
+    assert fixed(source, edits.restate(source, statement(source, "a.b"), "a = None")) == expected
+
+
+@pytest.mark.parametrize(
     ("call", "expected"),
     [
         ("f()", "f(k=True)"),
