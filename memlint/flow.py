@@ -166,8 +166,10 @@ class Flow(Evaluating):
         always = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
         env: dict[str, Value] | None = before
         self.breaks.append([])
-        for _ in range(2 if len(loops) < 3 else 1):
+        for walk in range(2 if len(loops) < 3 else 1):
             self.env = dict(env or before)
+            if walk:
+                self.carry(before, node)
             self.stmt = node
             head()
             self.block(node.body)
@@ -183,6 +185,15 @@ class Flow(Evaluating):
         self.env = env or before
         if node.orelse:
             self.block(node.orelse)
+
+    def carry(self, before: dict[str, Value], loop: ast.AST) -> None:
+        """Mark what one iteration leaves to the next: its graph is not the one that the next iteration makes."""
+        for name, value in self.env.items():
+            if value is before.get(name) or value.kind in GRAPHLESS or not any(loop in n.loops for n in value.deps):
+                continue
+            mark = frozenset({self.node(Origin.PLACE, loop, name, key=("carried", name), inputs=value.deps)})
+            items = tuple(i.but(deps=i.deps | mark) if i.deps else i for i in value.items) if value.items else None
+            self.env[name] = value.but(deps=value.deps | mark, items=items)
 
     def do_try(self, node: ast.Try) -> None:
         before = dict(self.env)
