@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@cache|Parallel|DDP|except|profile|foreach"
+    r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
 )
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)|\bself\.\w+ *="
@@ -98,6 +98,7 @@ class Project:
         self._learns: dict[Class, bool] = {}
         self._settled: set[Any] = set()
         self._variants: dict[Definition, set[Any]] = defaultdict(set)
+        self._imported: dict[Module, frozenset[Module]] = {}
         self._functions: dict[Definition, Function] = {}
         self._decorated: dict[Definition, Grad] = {}
         self._relevant: dict[Module, bool] = {}
@@ -136,7 +137,9 @@ class Project:
         if definition.cls is not None:
             if self.is_module(definition.cls):
                 return STORE.search(text) is not None
-            if self.class_kind(definition.cls) == "function":  # torch.autograd.Function: its context may be called anything
+            if (
+                self.class_kind(definition.cls) == "function"
+            ):  # torch.autograd.Function: its context may be called anything
                 return True
         return LOOP.search(text) is not None or STORE.search(text) is not None
 
@@ -826,12 +829,12 @@ class Project:
                 candidates += self.mentioning(name) if name == "forward" else []
             else:
                 candidates = self.mentioning(name)
-            if len(candidates) > CROWD:
+            if cls is None and definition.outer is None:  # only those can call it who import it
                 near = definition.module
-                candidates = [c for c in candidates if c.module is near or self._imports(c.module, near)]
-                if len(candidates) > CROWD:
-                    self.crowded.add(definition)
-                    candidates = candidates[:0]
+                candidates = [c for c in candidates if c.module is near or near in self.imported(c.module)]
+            if len(candidates) > CROWD:
+                self.crowded.add(definition)
+                candidates = candidates[:0]
             for candidate in dict.fromkeys(candidates):
                 if candidate is definition and candidate in self._handing:
                     continue
@@ -871,9 +874,27 @@ class Project:
                         found.append((flow, event))
         return found  # type: ignore[return-value]
 
-    def _imports(self, module: Module, other: Module) -> bool:
-        last = other.name.rpartition(".")[2]
-        return last in module.words
+    def imported(self, module: Module) -> frozenset[Module]:
+        """The files that a file imports, and those that a package it imports hands on."""
+        found = self._imported.get(module)
+        if found is None:
+            self._imported[module] = frozenset()
+            targets = {
+                *module.imports.values(),
+                *module.stars,
+                *(t for d in module.definitions for t in d.imports.values()),
+            }
+            direct: set[Module] = set()
+            for target in targets:
+                for name in (target, target.rpartition(".")[0]):
+                    other = self.names.module(name, module) if name else None
+                    if other is not None:
+                        direct.add(other)
+            for other in list(direct):
+                if other.package:
+                    direct |= self.imported(other)
+            found = self._imported[module] = frozenset(direct)
+        return found
 
     def settle(self, obj: Obj) -> None:
         """Read every function that may touch an attribute or global, so that what they do to it is known."""
