@@ -71,7 +71,7 @@ def fix_paths(
 
 
 def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:
-    """The text with the findings' fixes, and how many of them found room. An import that two fixes bring goes in once."""
+    """The text with the findings' fixes, and how many of them found room. An import that two bring goes in once."""
     chosen: list[Edit] = []
     count = 0
     for finding in findings:

@@ -11,13 +11,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
 
 from memlint.source import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
-FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module]
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -292,7 +291,4 @@ class Module:
 
 def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """``@x.setter`` and ``@x.deleter`` redefine a name whose getter is what reads go through; so do overloads."""
-    for d in node.decorator_list:
-        if isinstance(d, ast.Attribute) and d.attr in ("setter", "deleter"):
-            return True
-    return False
+    return any(isinstance(d, ast.Attribute) and d.attr in ("setter", "deleter") for d in node.decorator_list)

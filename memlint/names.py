@@ -79,7 +79,7 @@ class Names:
                     return self.modules[source.path]
                 module = self._add(source, set())
                 if module is not None:
-                    module.name = dotted if not module.package else dotted
+                    module.name = dotted
                     return module
             self._missing.add((dotted, dirname(importer.source.path)))
         return None

@@ -36,7 +36,7 @@ class Use:
         seen = self.attributes
         if seen & SCALER or ("scale" in seen and {"step", "update"} & seen):
             return "scaler"
-        if seen & OPTIMIZER or {"zero_grad", "step"} <= seen and not self.called:
+        if seen & OPTIMIZER or ({"zero_grad", "step"} <= seen and not self.called):
             return "optimizer"
         if "zero_grad" in seen and not self.called and not seen & (MODULE | SWITCHES):
             return "optimizer"

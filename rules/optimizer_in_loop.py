@@ -1,9 +1,6 @@
 """An optimizer, scheduler or GradScaler is built again each iteration or epoch."""
 
-import ast
-
 from memlint import edits
-from memlint.facts import Event
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
 
