@@ -59,7 +59,7 @@ def drop_keyword(source: Source, call: ast.AST | Span, name: str) -> Fix:
 def enclose(source: Source, first: ast.AST | Span, last: ast.AST | Span, header: str) -> Fix:
     """Put the statements from ``first`` to ``last``, of one block, under ``header`` such as ``with torch.no_grad():``.
 
-    No fix for statements joined by semicolons, and none around a ``yield``.
+    No fix for statements joined by semicolons, and none around a ``yield`` or ``await``.
     """
     return _fix(source, f"put it under `{header}`", "enclose", (first, last), header)
 

@@ -398,8 +398,8 @@ def enclose(patient: Patient, spans: Sequence[Span], header: str) -> None:
         for statement in body[start : end + 1]
     ):
         raise UnknownShape("statements joined by semicolons, or in no order")
-    if any(_yields(statement) for statement in body[start : end + 1]):
-        raise UnknownShape("the block would stay entered between two values of a generator")
+    if any(_pauses(statement) for statement in body[start : end + 1]):
+        raise UnknownShape("others would run inside the block while the function waits")
     if start == 0 and _is_docstring(first):
         raise UnknownShape("docstring")
 
@@ -414,12 +414,13 @@ def enclose(patient: Patient, spans: Sequence[Span], header: str) -> None:
     patient.blocks[parent].append(change)
 
 
-def _yields(statement: cst.CSTNode) -> bool:
-    if isinstance(statement, cst.Yield):
+def _pauses(statement: cst.CSTNode) -> bool:
+    """Whether a statement hands control to a generator's consumer, or to an event loop."""
+    if isinstance(statement, (cst.Yield, cst.Await)):
         return True
     if isinstance(statement, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
         return False
-    return any(_yields(child) for child in statement.children)
+    return getattr(statement, "asynchronous", None) is not None or any(map(_pauses, statement.children))
 
 
 def _is_docstring(statement: Statement) -> bool:

@@ -236,13 +236,17 @@ def test_enclose_keeps_strings_comments_and_continuations() -> None:
         ("a(); b()\n    c()", "a()", "c()"),
         ("yield a", "yield a", "yield a"),
         ("for x in y:\n        yield x", "for", "for"),
+        ("if a:\n        b(await c)", "if", "if"),
+        ("async for x in y: b(x)", "async for", "async for"),
+        ("async with x: b()", "async with", "async with"),
+        ("x = [b async for b in c]", "x", "x"),
         ("'doc'\n    a()", "'doc'", "a()"),
         ("b()\n    a()", "a()", "b()"),
         ("if a:\n        b()\n    elif c:\n        d()", "if c", "if c"),
     ],
 )
 def test_enclose_refuses(body: str, first: str, last: str) -> None:
-    source = source_of(f"def f():\n    {body}\n")
+    source = source_of(f"async def f():\n    {body}\n")
     nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt)]
 
     def pick(start: str) -> ast.stmt:
