@@ -123,6 +123,11 @@ def inserted(source: Source, statement: ast.stmt, text: str, after: int) -> ast.
     )
 
 
+def restated(source: Source, statement: ast.stmt, text: str) -> ast.Module:
+    """The program with another statement in the place of one."""
+    return block_changed(source, statement, lambda block, index: block.__setitem__(index, parsed(text)[0]))
+
+
 def parsed(text: str) -> list[ast.stmt]:
     """The statements of a text."""
     return ast.parse(text).body
@@ -181,6 +186,7 @@ def requests(source: Source) -> Iterator[tuple[Fix, Callable[[], ast.Module]]]:
     for block, _ in blocks(source.tree):
         for index, statement in enumerate(block):
             yield edits.delete(source, statement), partial(deleted, source, statement)
+            yield edits.restate(source, statement, "x.y = None"), partial(restated, source, statement, "x.y = None")
             text = "if a:\n    b()\nc = 1"
             yield edits.insert_before(source, statement, text), partial(inserted, source, statement, text, 0)
             yield edits.insert_after(source, statement, text), partial(inserted, source, statement, text, 1)
