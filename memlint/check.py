@@ -141,6 +141,15 @@ class _Run:
             return found
 
     def _fresh(self, near: list[str]) -> list[Finding]:
+        collecting = gc.isenabled()
+        gc.disable()  # trees and facts live as long as the run: looking for cycles among them is a third of its time
+        try:
+            return self._found(near)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _found(self, near: list[str]) -> list[Finding]:
         rules = registry.load(self._config.rule_folders)
         selected = {path: self._selected(path, rules) for path in self._files}
         found = [f for f in self._unreadable if "MEM000" in selected[f.path]]
@@ -158,17 +167,6 @@ class _Run:
         return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
 
     def _analysed(
-        self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
-    ) -> Iterator[Finding]:
-        collecting = gc.isenabled()
-        gc.disable()  # facts live as long as the run: looking for cycles among them is a third of its time
-        try:
-            yield from self._analysis(sources, near, rules, selected)
-        finally:
-            if collecting:
-                gc.enable()
-
-    def _analysis(
         self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
     ) -> Iterator[Finding]:
         from memlint.suppress import UNUSED, suppress

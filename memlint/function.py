@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _GRAD_READ = re.compile(
     r"(?<!autograd)\.grad\b(?!\s*(?:\.(?:data\.)?(?:zero_|detach_)|\.detach\(\)\.zero_|is\b|=[^=]|:))"
 )
+_TEST_FILE = re.compile(r"test_.*\.py$|.*_test\.py$|conftest\.py$")
 _RESETS = re.compile(
     r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask"
 )
@@ -156,8 +157,8 @@ class Function:
             return False
         if node not in self.nodes(event.value):
             return False  # what it returns has no graph
-        if self.definition.name in CONSTRUCTORS:
-            return False  # shapes are probed there, once
+        if self.definition.name in CONSTRUCTORS or self.is_test:
+            return False  # shapes are probed there, once; a unit test's forward is small and dies with it
         evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
         if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
             return False  # run for what its hooks see, or for its statistics
@@ -391,6 +392,12 @@ class Function:
     def differentiates(self) -> bool:
         """Whether the function, or what it calls, runs a backward."""
         return any(True for _ in self.backwards)
+
+    @property
+    def is_test(self) -> bool:
+        """Whether the function is a unit test, or a helper in a file of unit tests."""
+        name = self.source.path.rpartition("/")[2]
+        return bool(_TEST_FILE.match(name)) or "/tests/" in f"/{self.source.path}"
 
     @cached_property
     def runs_one_epoch(self) -> bool:

@@ -938,8 +938,7 @@ class Project:
         method = self.names.method(cls, "forward")
         if method is None:
             return None
-        bound = self.bind(method, args, keywords, flow)
-        summary = self.summary(method, bound, flow.depth + 1)
+        summary = self.flow(method) if flow.depth < DEPTH else None
         if summary is None or not summary.complete:
             return None
         return summary.returns if summary.returns is not NOTHING else None

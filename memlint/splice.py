@@ -131,6 +131,7 @@ class Splice:
         made = self.caller.make(obj.kind, self.site, ("copy", obj))
         if made.name == "":
             made.name, made.type, made.bounded = obj.name, obj.type, obj.bounded
+            made.loops = self.caller.loops + obj.loops
             made.frozen, made.evaluates, made.trains = obj.frozen, obj.evaluates, obj.trains
             made.model = obj.model
             if obj.elem is not None and obj.elem is not UNKNOWN:
