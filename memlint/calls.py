@@ -328,7 +328,7 @@ class Calling(Reading):
             subject = receiver if receiver is not UNKNOWN else args[0] if args else UNKNOWN
             return self.element(subject, node)
         if returns == "parameters" or (returns == "iterator" and row.of == "parameter"):
-            return Value("parameters", receiver=receiver)
+            return Value("parameters", receiver=receiver, type="named" if row.items else "")
         deps = EMPTY
         if row.graph == "arguments":
             deps = frozenset().union(*(self.held(v) for v in inputs))

@@ -204,6 +204,9 @@ class Evaluating(Calling):
 
     def do_binop(self, node: ast.BinOp) -> Value:
         left, right = self.eval(node.left), self.eval(node.right)
+        for operand, value in ((node.left, left), (node.right, right)):
+            if value.leaf and value.kind == "parameter":
+                self.event("weigh", operand, receiver=value)
         if left.const is not UNSET and right.const is not UNSET and left.kind == right.kind == "number":
             return Value("number")
         return self.arithmetic((left, right), node)

@@ -235,6 +235,8 @@ class Reading:
         obj.clears.append((self.definition, self.loops, self.guards, how))
 
     def freeze(self, owner: Value, site: ast.AST) -> None:
+        if owner.type == "named" and self.guards:
+            return  # only the parameters of certain names
         model = owner.receiver if owner.kind in LEAFY and owner.receiver is not None else owner
         self.event("freeze", site, value=model, receiver=model)
         for obj in model.objs:
@@ -352,7 +354,7 @@ class Reading:
     def element(self, value: Value, node: ast.AST | None) -> Value:
         """What iterating a value yields."""
         if value.kind == "parameters":
-            leaf = Value("parameter", leaf=True, receiver=value.receiver)
+            leaf = Value("parameter", leaf=True, receiver=value.receiver, type=value.type)
             return Value("tuple", items=(Value("string"), leaf)) if value.type == "named" else leaf
         if value.items is not None:
             if not value.items:
