@@ -98,7 +98,10 @@ class Function:
         """What can be told of `carries` from this function alone; False settles it."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
             return False
-        for node in self.flow.held(value, leaves=False):
+        held = self.flow.held(value, leaves=False)
+        if any(n.origin is Origin.WEIGHT and n.wanted for n in held):
+            return False  # somebody wants gradients for an input: the graph is there to be differentiated
+        for node in held:
             if node.grad is Grad.OFF:
                 continue
             if node.origin in (Origin.FORWARD, Origin.WEIGHT) or node.proved:
@@ -659,6 +662,10 @@ def _trainable(project: Project, definition: Definition, module: Value, depth: i
         return Answer.NO
     obj = module.obj
     cls = project.class_named(module.type)
+    if obj is not None and any(
+        part.kind == "module" and project.answer_frozen(part) is Answer.YES for part in obj.items.values()
+    ):
+        return Answer.MAYBE  # built around frozen weights
     if cls is not None:
         if not project.learns(cls):
             return Answer.NO
