@@ -667,8 +667,15 @@ def _trainable(project: Project, definition: Definition, module: Value, depth: i
     ):
         return Answer.MAYBE  # built around frozen weights
     if cls is not None:
-        if not project.learns(cls):
+        learns = project.learns(cls)
+        if learns is Answer.NO:
             return Answer.NO
+        if learns is Answer.MAYBE and not any(
+            _trainable(project, definition, part, depth + 1) is Answer.YES
+            for part in (obj.items.values() if obj is not None and depth < LIMIT else ())
+            if part.kind == "module"
+        ):
+            return Answer.MAYBE
         init = project.names.method(cls, "__init__")
         flow = project.flow(init) if init is not None else None
         if flow is not None and any(

@@ -38,6 +38,7 @@ LOOP = re.compile(r"\b(?:for|while)\b")
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
+WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential")
 PROPERTIES = frozenset({"property", "cached_property"})
 TENSOR_WORDS = frozenset(
     """torch lightning pytorch_lightning tensorflow keras transformers accelerate fastai ignite mmengine deepspeed
@@ -95,7 +96,7 @@ class Project:
         self._words: dict[str, list[Module]] = defaultdict(list)
         self._indexed = 0
         self._namesakes: Counter[str] | None = None
-        self._learns: dict[Class, bool] = {}
+        self._learns: dict[Class, Answer] = {}
         self._settled: set[Any] = set()
         self._variants: dict[Definition, set[Any]] = defaultdict(set)
         self._imported: dict[Module, frozenset[Module]] = {}
@@ -437,42 +438,41 @@ class Project:
                 return None
         return None
 
-    def learns(self, cls: Class) -> bool:
-        """Whether a module class has weights of its own or below: one without builds no graph from plain input."""
+    def learns(self, cls: Class) -> Answer:
+        """Whether a module class has weights of its own or below. MAYBE: only those of what its constructor is given.
+
+        A module without weights builds no graph from plain input.
+        """
         known = self._learns.get(cls)
-        if known is not None:
-            return known
-        self._learns[cls] = True
-        result = False
+        if known is None:
+            self._learns[cls] = Answer.YES  # a class that holds itself adds nothing
+            known = self._learns[cls] = Answer.any(self._weights(cls))
+        return known
+
+    def _weights(self, cls: Class) -> Iterator[Answer]:
         for c in self.names.mro(cls):
             if isinstance(c, str):
                 row = self.library.lookup(c)
                 if row is None or (row.parameters and c != "torch.nn.Module"):
-                    result = True
+                    yield Answer.YES
                 continue
             for definition in c.methods.values():
                 if "self." not in definition.text:
                     continue
-                if re.search(
-                    r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential",
-                    definition.text,
-                ):
-                    result = True
-                    break
+                if WEIGHTY.search(definition.text):
+                    yield Answer.YES
                 for value in self._assigned(definition):
                     if isinstance(value, ast.Call):
                         meaning = self.names.resolve(value.func, definition)
                         if isinstance(meaning, Class):
-                            result = result or (self.is_module(meaning) and self.learns(meaning))
+                            yield self.learns(meaning) if self.is_module(meaning) else Answer.NO
                         elif isinstance(meaning, str):
                             row = self.library.lookup(meaning)
-                            result = result or row is None or (row.kind == "module" and row.parameters)
+                            yield Answer.YES if row is None or (row.kind == "module" and row.parameters) else Answer.NO
                         else:
-                            result = True
+                            yield Answer.YES
                     elif definition.name == "__init__" and isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
-                        result = result or self._stored_as_module(cls, ast.unparse(value))
-        self._learns[cls] = result
-        return result
+                        yield Answer.MAYBE if self._stored_as_module(cls, ast.unparse(value)) else Answer.NO
 
     def _stored_as_module(self, cls: Class, written: str) -> bool:
         """Whether the attribute that a constructor fills from an argument is then called, or used as a module."""
