@@ -276,7 +276,7 @@ class Function:
                 for t in target.elts if isinstance(target, ast.Tuple) else [target]:
                     if chain(t) == name and not any(
                         chain(n) == name
-                        for n in ast.walk(node.value or target)
+                        for n in ast.walk(getattr(node, "value", None) or target)
                         if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
                     ):
                         return True
@@ -377,8 +377,8 @@ class Function:
             return self.node
         return event.stmt
 
-    def block_of(self, region: ast.AST) -> ast.AST:
-        """The block that a statement stands in, by the node that owns it."""
+    def around(self, region: ast.AST) -> ast.AST:
+        """The node whose block a statement stands in."""
         return self.parents.get(region, region)
 
     def piles_up(self, event: Event, forwards: list[Event]) -> bool:
@@ -516,8 +516,9 @@ class Function:
         statements = sorted(
             (r for r in regions if isinstance(r, ast.stmt) and r is not self.node), key=lambda r: r.lineno
         )
-        start = end = statements[0] if statements else first.stmt
-        if statements and not self._trains_between(start, statements[-1]):
+        start: ast.AST = statements[0] if statements else first.stmt
+        end = start
+        if statements and not self._trains_between(statements[0], statements[-1]):
             end = statements[-1]
         return (edits.enclose(self.source, start, end, f"with {name}():") + imported).safe()
 

@@ -12,7 +12,7 @@ def eval_without_no_grad(fn: Function) -> Findings:
     regions: dict[ast.AST, list[Event]] = {}  # by the block that they stand in: one finding each
     for forward in fn.forwards:
         if fn.needless(forward) and fn.at_fault(forward):
-            regions.setdefault(fn.block_of(fn.region(forward)), []).append(forward)
+            regions.setdefault(fn.around(fn.region(forward)), []).append(forward)
     for forwards in regions.values():
         first = min(forwards, key=lambda e: (getattr(e.site, "lineno", 0), getattr(e.site, "col_offset", 0)))
         piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
