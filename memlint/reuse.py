@@ -60,7 +60,7 @@ def differentiated_again(fn: Function, backward: Event, depth: int = 0) -> Answe
         return Answer.YES
     if any(n in below(n.inputs) for n in made) or any(carried(n) or _goes_on(fn, n, around) for n in graph):
         return Answer.MAYBE
-    if any(_may_remember(fn, n.module) for n in made):
+    if any(may_remember(fn, n.module) for n in made):
         return Answer.MAYBE
     leaves = False
     for event in flow.events:
@@ -163,7 +163,7 @@ def _holds_graph(fn: Function, place: Obj) -> bool:
 # ---------------------------------------------------------------------- modules that remember
 
 
-def _may_remember(fn: Function, module: Value | None) -> bool:
+def may_remember(fn: Function, module: Value | None) -> bool:
     """Whether a module may keep a graph from one forward to the next."""
     keepers = list(remembering(fn))
     if not keepers:
