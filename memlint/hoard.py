@@ -322,10 +322,7 @@ def _matrix(fn: Function, text: str) -> bool:
                 above = fn.parents.get(above)
             if isinstance(above, ast.Assign):
                 named |= {chain(t) for t in above.targets}
-    return any(
-        chain(node) in named and _used_as_rows(fn, node)
-        for node in fn.nodes_of(ast.Name, ast.Attribute)
-    )
+    return any(chain(node) in named and _used_as_rows(fn, node) for node in fn.nodes_of(ast.Name, ast.Attribute))
 
 
 def _used_as_rows(fn: Function, node: ast.AST) -> bool:

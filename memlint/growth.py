@@ -1,0 +1,301 @@
+"""Questions about attributes, globals and default arguments that grow for as long as the program runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memlint.extract import Class, Definition, Module, own_nodes
+from memlint.facts import Answer, Event, Obj, Value
+from memlint.function import CONSTRUCTORS, Function
+from memlint.values import chain
+
+GROWS = frozenset({"append", "extend", "insert", "appendleft", "add", "item", "setdefault", "put"})
+
+
+def unbounded(fn: Function, store: Event) -> bool:
+    """Whether a store makes a module's attribute, a global or a default argument grow, and nothing ever cuts it."""
+    obj = store.target
+    if obj is None or not obj.shared or obj.bounded or store.name not in GROWS or store.inner is not None:
+        return False
+    if not _lasting(fn, obj) or not _tensor(fn, store.value) or not _unguarded(fn, store):
+        return False
+    if store.name in ("item", "setdefault") and not _new_key(fn, store):
+        return False
+    if store.name == "add" and obj.kind != "set":
+        return False
+    if not (store.loops or fn.project_repeats()) or fn.definition.name in CONSTRUCTORS:
+        return False
+    if _framework(fn):
+        return False
+    fn.project.settle(obj)
+    return not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not _cut(fn, obj)
+
+
+def _framework(fn: Function) -> bool:
+    """Whether a training framework calls the method, with its own ideas of what is collected over an epoch."""
+    cls = fn.definition.cls
+    if cls is None:
+        return False
+    bases = fn.project.names.library_bases(cls)
+    return any(fn.project.library.hook(b, fn.definition.name) for b in bases if b != "torch.nn.Module")
+
+
+def _lasting(fn: Function, obj: Obj) -> bool:
+    owner = obj.owner
+    if isinstance(owner, Class):
+        return fn.project.is_module(owner)
+    if isinstance(owner, Module):
+        return fn.definition is not owner.top
+    return isinstance(owner, Definition)
+
+
+def _tensor(fn: Function, value: Value, depth: int = 0) -> bool:
+    """Whether it is known to be, or to hold, a tensor of more than one number."""
+    if depth > 3:
+        return False
+    if value.items is not None:
+        return any(_tensor(fn, item, depth + 1) for item in value.items)
+    if value.kind in ("list", "dict") and value.obj is not None and value.obj.elem is not None:
+        return _tensor(fn, value.obj.elem, depth + 1)
+    if value.kind in ("tensor", "indices"):
+        return not value.scalar
+    return value.kind == "unknown" and (value.device == "device" or fn.makes(value) is Answer.YES)
+
+
+def _unguarded(fn: Function, store: Event) -> bool:
+    """Whether it happens at every call: neither a flag asks for it nor a test of the container stops it."""
+    return all("training" in text for text, _ in store.guards)
+
+
+def _new_key(fn: Function, store: Event) -> bool:
+    """Whether each store takes another key: a counter that nothing sets back."""
+    site = store.site
+    target = site.targets[0] if isinstance(site, ast.Assign) else None
+    if not isinstance(target, ast.Subscript):
+        return False
+    key = chain(target.slice)
+    if not key:
+        return False
+    if _counted(fn.definition, key):
+        return True
+    if key not in fn.definition.parameters:
+        return False
+    return any(
+        _counted(flow.definition, chain(argument))
+        for flow, event in fn.project.callers(fn.definition)
+        if isinstance(event.site, ast.Call)
+        for argument in _given(fn.definition, key, event.site)
+    )
+
+
+def _given(definition: Definition, name: str, call: ast.Call) -> Iterator[ast.expr]:
+    names = definition.positional[1:] if definition.bound else definition.positional
+    yield from (a for n, a in zip(names, call.args, strict=False) if n == name)
+    yield from (k.value for k in call.keywords if k.arg == name)
+
+
+def _counted(definition: Definition, name: str) -> bool:
+    """Whether a name is a counter: only ever started and counted up."""
+    if not name:
+        return False
+    counts = False
+    owners: tuple[Definition, ...] = (definition,)
+    if "." in name and definition.cls is not None:
+        owners = tuple(definition.cls.methods.values())
+    for owner in owners:
+        for node in own_nodes(owner.node):
+            if isinstance(node, ast.AugAssign) and chain(node.target) == name:
+                counts = counts or isinstance(node.op, ast.Add)
+            elif (
+                isinstance(node, ast.Assign)
+                and any(chain(t) == name for t in node.targets)
+                and not isinstance(node.value, ast.Constant)
+            ):
+                return False
+    return counts
+
+
+def _cut(fn: Function, obj: Obj) -> bool:
+    """Whether any code that mentions the place, whatever it takes it for, empties, replaces or cuts it."""
+    name = obj.name.removeprefix("self.")
+    if not name.isidentifier():
+        return True
+    n = re.escape(name)
+    empties = (
+        rf"\b{n}\s*\.\s*(?:clear|pop|popleft|popitem|remove)\b|\bdel\s[^\n]*\b{n}\b"
+        rf"|\b{n}\s*\[[^\]\n]*:[^\]\n]*\]\s*=[^=]"
+    )
+    replaces = rf"{empties}|\b{n}\s*(?::[^=\n]+)?=[^=]|['\"]{n}['\"]"
+    for definition in fn.project.mentioning(name):
+        if definition is obj.owner:  # a default argument: assigning to its name only hides it
+            words = empties
+        elif definition.name in CONSTRUCTORS or isinstance(definition.node, ast.Module):
+            continue
+        else:
+            words = replaces
+        if re.search(words, _body(definition)):
+            return True
+    return False
+
+
+def _body(definition: Definition) -> str:
+    """The text without its head, whose default arguments are no assignments."""
+    body = definition.body
+    first = getattr(body[0], "lineno", 1) if body else 1
+    last = getattr(definition.node, "end_lineno", None) or len(definition.module.source.lines)
+    return "".join(definition.module.source.lines[first - 1 : last])
+
+
+def regrown(fn: Function) -> Iterator[Event]:
+    """Assignments such as ``self.seen = torch.cat([self.seen, x])`` in a module that never cuts the attribute."""
+    cls = fn.definition.cls
+    if cls is None or "self" not in fn.text or not fn.project.is_module(cls) or fn.definition.name in CONSTRUCTORS:
+        return
+    for event in fn.own("set"):
+        obj, stmt = event.target, event.site
+        if obj is None or not obj.shared or not isinstance(stmt, ast.Assign) or event.guards:
+            continue
+        if extends(fn, stmt) is None or not (event.loops or fn.project_repeats()):
+            continue
+        fn.project.settle(obj)
+        others = [d for d in fn.project.writers(cls, obj.name.removeprefix("self.")) if d is not fn.definition]
+        if all(d.name in CONSTRUCTORS for d in others) and not _cut_elsewhere(fn, obj):
+            yield event
+
+
+def _cut_elsewhere(fn: Function, obj: Obj) -> bool:
+    name = re.escape(obj.name.removeprefix("self."))
+    assigned = re.compile(rf"\b{name}\s*(?:\[[^\]]*\])?\s*=[^=]|['\"]{name}['\"]|del [^\n]*\b{name}\b")
+    found = [d for d in fn.project.mentioning(name) if assigned.search(_body(d)) and d.name not in CONSTRUCTORS]
+    return any(d is not fn.definition or len(assigned.findall(_body(d))) > 1 for d in found)
+
+
+JOINS = frozenset(
+    [f"torch.{n}" for n in ("cat", "concat", "concatenate", "hstack", "vstack", "stack")]
+    + [f"numpy.{n}" for n in ("append", "concatenate", "vstack", "hstack", "row_stack", "column_stack")]
+)
+
+
+def extends(fn: Function, stmt: ast.Assign) -> ast.Call | None:
+    """The call by which a statement makes a longer copy of what it assigns to: ``t = torch.cat([t, x])``."""
+    if len(stmt.targets) != 1:
+        return None
+    name = ast.unparse(stmt.targets[0])
+    branches = [stmt.value]
+    if isinstance(stmt.value, ast.IfExp):
+        branches = [stmt.value.body, stmt.value.orelse]
+    for value in branches:
+        if not isinstance(value, ast.Call) or not value.args:
+            continue
+        meaning = fn.project.names.resolve(value.func, fn.definition)
+        if not isinstance(meaning, str) or fn.project.library.canonical(meaning) not in JOINS:
+            continue
+        first = value.args[0]
+        parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else value.args[:2]
+        if any(ast.unparse(p) == name for p in parts) and len(parts) > 1:
+            return value
+    return None
+
+
+def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | None:
+    """The loop in which a result is only ever made longer, where nothing in the loop reads it; None if there is none.
+
+    It is the outermost loop around the statement that does not start the result anew.
+    """
+    name = ast.unparse(stmt.targets[0])
+    root = chain(stmt.targets[0])
+    if not root or "." in root or _reads(call, name) != 1:
+        return None
+    found: ast.stmt | None = None
+    node: ast.AST | None = stmt
+    while node is not None and node is not fn.node:
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            if _few(node) and found is None:
+                return None
+            if _started(fn, node, name, stmt) or not all(_idle(fn, n, stmt) for n in _loads(node, name)):
+                break
+            found = node
+        node = fn.parents.get(node)
+    return found
+
+
+def _reads(node: ast.AST, name: str) -> int:
+    return sum(1 for _ in _loads(node, name))
+
+
+def _loads(node: ast.AST, name: str) -> Iterator[ast.AST]:
+    for n in ast.walk(node):
+        read = isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Load)
+        if read and ast.unparse(n) == name:
+            yield n
+
+
+def _few(loop: ast.AST) -> bool:
+    """Whether a loop goes over a handful of things that are written out."""
+    if not isinstance(loop, ast.For):
+        return False
+    over = loop.iter
+    if isinstance(over, (ast.Tuple, ast.List)):
+        return True
+    if isinstance(over, ast.Call) and chain(over.func) == "range":
+        last = over.args[1 if len(over.args) > 1 else 0] if over.args else None
+        return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= 8
+    return False
+
+
+def _started(fn: Function, loop: ast.AST, name: str, stmt: ast.AST) -> bool:
+    """Whether the body gives the result a first value in every iteration, rather than under ``if result is None``."""
+    for node in ast.walk(loop):
+        if node is not stmt and isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [ast.unparse(e) for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])]
+            if name in names and not _branch_of(fn, node, name) and node.value is not None:
+                return True
+        elif isinstance(node, ast.For) and any(ast.unparse(n) == name for n in ast.walk(node.target)):
+            return True
+    return False
+
+
+def _branch_of(fn: Function, node: ast.AST, name: str) -> bool:
+    """Whether it is what ``if result is None:`` or ``if i == 0:`` guards."""
+    above = fn.parents.get(node)
+    if not isinstance(above, ast.If):
+        return False
+    test = above.test
+    first = (
+        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and ast.unparse(test.comparators[0]) == "0"
+    )
+    return first or _reads(test, name) > 0
+
+
+def _idle(fn: Function, node: ast.AST, stmt: ast.Assign) -> bool:
+    """Whether a read is that of the statement itself, or only asks whether there is anything yet."""
+    above: ast.AST | None = node
+    while above is not None and not isinstance(above, ast.stmt):
+        parent = fn.parents.get(above)
+        if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is above:
+            return True
+        above = parent
+    if above is stmt:
+        return True
+    branch = fn.parents.get(above) if above is not None else None
+    return isinstance(above, ast.Assign) and isinstance(branch, ast.If) and extends(fn, above) is not None
+
+
+EMPTY = re.compile(
+    r"\.(?:empty|zeros|rand|randn)\(\(?0\b|\.tensor\(\[\]|\.(?:Float|Long|Bool|Int)?Tensor\(\)|\.array\(\[\]|\(\[\]"
+)
+
+
+def started_empty(fn: Function, loop: ast.stmt, name: str) -> ast.Assign | None:
+    """The statement before the loop that starts a result as nothing: ``torch.empty(0, 4)``, ``np.array([])``."""
+    parent = fn.parents.get(loop)
+    block = next((v for _, v in ast.iter_fields(parent) if isinstance(v, list) and loop in v), []) if parent else []
+    for stmt in reversed(block[: block.index(loop)] if loop in block else []):
+        if isinstance(stmt, ast.Assign) and [ast.unparse(t) for t in stmt.targets] == [name]:
+            return stmt if EMPTY.search(ast.unparse(stmt.value)) else None
+        if _reads(stmt, name):
+            return None
+    return None
