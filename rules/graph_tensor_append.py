@@ -2,6 +2,7 @@
 
 from memlint.facts import Answer
 from memlint.function import Function
+from memlint.growth import unbounded
 from memlint.rule import Claim, Findings, Level, rule
 
 
@@ -16,7 +17,7 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not (fn.makes(store.value) if store.inner is None else fn.handed_over(store)):
             continue
-        if not fn.outlives(store) or fn.needless_graph(store.value):
+        if not fn.outlives(store) or fn.needless_graph(store.value) or unbounded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         kept = "graph nodes" if spent else "graph and all that it saved for backward"
