@@ -31,7 +31,7 @@ def fed_back(fn: Function) -> Iterator[Feedback]:
             continue
         graph = below(flow.held(backward.value))
         for mark in graph:
-            if carried(mark) and mark.site in backward.loops and not _is_total(fn, mark.name):
+            if carried(mark) and mark.site in backward.loops and not (_is_total(fn, mark.name) or _cut(fn, mark)):
                 found = _taker(fn, mark, graph, backward)
                 if found is not None and found.call.site not in seen:
                     seen.add(found.call.site)
@@ -40,6 +40,21 @@ def fed_back(fn: Function) -> Iterator[Feedback]:
 
 def _is_total(fn: Function, name: str) -> bool:
     return any(e.name == name for e in fn.sums)
+
+
+def _cut(fn: Function, mark: Node) -> bool:
+    """Whether the state is detached in place: itself, its parts one by one, or by a function that gets it."""
+    assert fn.flow is not None
+    for event in fn.events("detach", "call"):
+        if mark.site not in event.loops:
+            continue
+        in_place = event.verb == "detach" or getattr(getattr(event.site, "func", None), "attr", "") == "detach_"
+        if in_place and mark in fn.flow.held(event.receiver):
+            return True
+        helps = isinstance(event.callee, Definition) and "detach" in event.callee.text
+        if event.verb == "call" and helps and any(mark in fn.flow.held(a) for a in event.args):
+            return True
+    return False
 
 
 def _taker(fn: Function, mark: Node, graph: set[Node], backward: Event) -> Feedback | None:

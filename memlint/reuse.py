@@ -66,13 +66,13 @@ def differentiated_again(fn: Function, backward: Event, depth: int = 0) -> Answe
     for event in flow.events:
         if event is backward:
             continue
-        values = (event.value, *event.args, *event.keywords.values()) if event.verb == "grad" else (event.value,)
+        values = (event.value, *event.args, *event.keywords.values())
         if event.verb in ("backward", "grad"):
             if event.order > backward.order and not _exclude(event, backward) and _share(fn, values, made):
                 return Answer.YES
         elif event.verb in ("return", "yield"):
             leaves = leaves or _share(fn, values, made)
-        elif event.verb in ("set", "store") and _visible(event.target) and _share(fn, values, made):
+        elif (event.verb == "set" or (event.verb == "store" and _visible(event.target))) and _share(fn, values, made):
             return Answer.MAYBE
     handed = [n for n in graph if n.origin is Origin.PARAMETER and not _is_data(fn, n, around)]
     if any(n.owner is not fn.definition or n.index < 0 for n in handed):

@@ -16,6 +16,7 @@ def anomaly_mode_on(fn: Function) -> Findings:
         return  # it is on for a while only
     for switch in switches:
         call = switch.site
+        assert isinstance(call, ast.Call)
         always = switch.name.endswith(".detect_anomaly") and not call.args
         if not (always or _says(call, True)):
             continue
