@@ -1,0 +1,196 @@
+"""Questions about what is kept for nothing: models in records that nobody reads, outputs through the next forward."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from memlint.becomes import Path, Search
+from memlint.extract import Definition
+from memlint.facts import Event, Grad, Value
+from memlint.function import Function
+from memlint.hoard import container
+from memlint.values import chain
+
+STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())  # noqa: SIM905
+LARGE = 10_000  # outputs a position: a vocabulary, a catalogue
+CHOOSES = frozenset({"min", "max", "sorted", "list", "enumerate", "zip", "reversed", "len"})
+VIEWS = frozenset("view reshape squeeze unsqueeze transpose permute flatten detach t T data".split())  # noqa: SIM905
+
+
+class Readers(Search):
+    """Whether anything ever reads one entry of the records that a container holds: ``lost`` is the first that may."""
+
+    def in_attribute(self, where: Definition, node: ast.AST, parent: ast.Attribute, path: Path, reduced: bool) -> None:
+        call = self.parent(where, parent)
+        if parent.attr == "sort" and isinstance(call, ast.Call):
+            self.keys(where, call, path)
+        elif parent.attr in ("append", "clear", "insert", "reverse"):
+            return
+        else:
+            self.lose(node)
+
+    def in_dict(self, where: Definition, node: ast.AST, parent: ast.AST, path: Path, reduced: bool) -> None:
+        self.lose(node)
+
+    def in_subscript(self, where: Definition, node: ast.AST, parent: ast.Subscript, path: Path, reduced: bool) -> None:
+        index = parent.slice
+        if parent.value is not node:
+            self.lose(node)
+        elif isinstance(index, ast.Constant) and isinstance(index.value, str):
+            if index.value in self.entries:
+                self.lose(node)
+        elif isinstance(index, ast.Constant) and path and self.record:
+            if index.value == path[0]:
+                self.lose(node)
+        else:
+            self.follow(where, parent, path, reduced)
+
+    def in_call(self, where: Definition, node: ast.AST, parent: ast.Call, path: Path, reduced: bool) -> None:
+        if isinstance(parent.func, ast.Name) and parent.func.id in CHOOSES:
+            self.keys(where, parent, path)
+            if parent.func.id != "len":
+                self.follow(where, parent, path, reduced)
+        else:
+            self.lose(node)
+
+    def keys(self, where: Definition, call: ast.Call, path: Path) -> None:
+        """The ``key=`` of a choice reads each record."""
+        for keyword in call.keywords:
+            if keyword.arg != "key" or not isinstance(keyword.value, ast.Lambda):
+                self.lose(call)
+                continue
+            name = keyword.value.args.args[0].arg if keyword.value.args.args else ""
+            for n in ast.walk(keyword.value.body):
+                if isinstance(n, ast.Name) and n.id == name:
+                    self.record = True
+                    self.follow(where, n, path, False)
+
+    entries: frozenset[str] = frozenset()
+    record = False
+
+
+def models_kept(fn: Function) -> Iterator[tuple[Event, Event]]:
+    """Models built anew in a loop, each with the store that keeps every one of them, though nobody reads it there."""
+    builds = [e for e in fn.own("build") if e.name == "module" and e.loops]
+    for build in builds:
+        for store in fn.own("store"):
+            if store.loops[:1] != build.loops[:1] or store.name != "append" or not fn.outlives(store):
+                continue
+            entries = frozenset(_entries(store.value, build))
+            target = container(store)
+            if not entries or not isinstance(target, ast.Name) or not fn.outlives(store):
+                continue
+            search = Readers(fn.project)
+            search.entries = entries
+            search.container(fn.definition, target, ())
+            if search.fate.lost is None:
+                yield build, store
+                break
+
+
+def _entries(record: Value, build: Event) -> Iterator[str]:
+    """The keys under which a dict holds a model, or an optimizer of its parameters."""
+    if record.kind != "dict" or record.obj is None:
+        return
+    for key, value in record.obj.items.items():
+        model = value.obj.model if value.obj is not None and value.kind == "optimizer" else value
+        if isinstance(key, str) and model is not None and set(model.objs) & set(build.value.objs):
+            yield key
+
+
+def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, int]]:
+    """Forwards without autograd whose large result stays bound into the next one: with its statement and last use."""
+    for forward in fn.own("forward"):
+        stmt = forward.stmt
+        if not forward.loops or fn.grad(forward) is not Grad.OFF or not isinstance(stmt, ast.Assign):
+            continue
+        if stmt.value is not forward.site or len(stmt.targets) != 1 or not isinstance(stmt.targets[0], ast.Name):
+            continue
+        width = _width(fn, forward)
+        name, loop = stmt.targets[0].id, forward.loops[-1]
+        if width < LARGE or not isinstance(loop, (ast.For, ast.While)):
+            continue
+        last = _last_use(fn, name, loop, stmt)
+        if last is not None:
+            yield forward, stmt, last, width
+
+
+def _width(fn: Function, forward: Event) -> int:
+    """How many numbers a forward gives for each position, where the last layer of a project's module says so."""
+    cls = fn.project.class_named(forward.receiver.type)
+    method = fn.project.names.method(cls, "forward") if cls is not None else None
+    init = fn.project.names.method(cls, "__init__") if cls is not None else None
+    if cls is None or method is None or init is None or not method.body:
+        return 0
+    end = method.body[-1]
+    value = end.value if isinstance(end, ast.Return) else None
+    head = chain(value.func) if isinstance(value, ast.Call) else ""
+    if not head.startswith("self."):
+        return 0
+    for node in ast.walk(init.node):
+        if isinstance(node, ast.Assign) and any(chain(t) == head for t in node.targets):
+            call = node.value
+            named = fn.project.names.resolve(call.func, init) if isinstance(call, ast.Call) else None
+            if named == "torch.nn.Linear" and isinstance(call, ast.Call):
+                given = call.args[1:2] or [k.value for k in call.keywords if k.arg == "out_features"]
+                return _whole(fn, given[0], init) if given else 0
+    return 0
+
+
+def _whole(fn: Function, node: ast.expr, where: Definition) -> int:
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else 0
+    if isinstance(node, ast.Name) and node.id in where.defaults:
+        return 0  # a caller may give less
+    meaning = fn.project.names.resolve(node, where)
+    return _whole(fn, meaning, where) if isinstance(meaning, ast.Constant) else 0
+
+
+def _last_use(fn: Function, name: str, loop: ast.For | ast.While, stmt: ast.Assign) -> ast.stmt | None:
+    """The statement of the loop's body that uses a result last; None where it is let go, shared or wanted later."""
+    last: ast.stmt | None = None
+    for each in loop.body:
+        for node in ast.walk(each):
+            if isinstance(node, ast.Name) and node.id == name:
+                if isinstance(node.ctx, ast.Del) or (isinstance(node.ctx, ast.Store) and each is not stmt):
+                    return None
+                if isinstance(node.ctx, ast.Load):
+                    last = each
+                    if _shared(fn, node):
+                        return None
+    everywhere = sum(1 for n in fn.nodes_of(ast.Name) if chain(n) == name)
+    inside = sum(1 for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Name) and n.id == name)
+    if last is None or everywhere != inside or not isinstance(last, (ast.Assign, ast.AugAssign, ast.Expr)):
+        return None
+    return last if stmt in loop.body else None
+
+
+def _shared(fn: Function, node: ast.AST) -> bool:
+    """Whether a use lets something else hold the same storage: another name, a container, a view."""
+    above: ast.AST | None = node
+    while True:
+        parent = fn.parents.get(above) if above is not None else None
+        if isinstance(parent, (ast.Subscript, ast.Starred)) or (
+            isinstance(parent, ast.Attribute) and parent.attr in VIEWS
+        ):
+            above = parent
+        elif isinstance(parent, ast.Call) and parent.func is above:
+            above = parent
+        else:
+            break
+        if isinstance(above, ast.Call) and not isinstance(
+            fn.parents.get(above), (ast.Assign, ast.Tuple, ast.List, ast.Dict)
+        ):
+            return False
+    if isinstance(parent, ast.Call):
+        func = parent.func
+        return isinstance(func, ast.Attribute) and func.attr in (
+            "append",
+            "extend",
+            "add",
+            "insert",
+            "setdefault",
+            "put",
+        )
+    return isinstance(parent, (ast.Assign, ast.Tuple, ast.List, ast.Dict, ast.Return, ast.Yield, ast.NamedExpr))
