@@ -23,16 +23,16 @@ def held_by_cache(fn: Function) -> Iterator[tuple[ast.expr, str, str]]:
         if size is None:
             continue
         if definition.cls is not None and not any(_name(d) in UNBOUND for d in definition.decorators):
-            kind = _what(fn, definition.cls)
-            if kind:
-                yield decorator, f"{kind} alive as a key", "keep the results in an attribute of the instance"
+            held = _what(fn, definition.cls, size)
+            if held:
+                yield decorator, held, "keep the results in an attribute of the instance"
             continue
         flow = fn.flow
         if flow is None:
             continue
         keyed = next((n for n, v in flow.arguments.items() if v.kind in ("tensor", "module", "engine")), None)
         if keyed is not None:
-            yield decorator, f"every `{keyed}` it is called with as a key", "cache by what identifies it, or not at all"
+            yield decorator, f"every `{keyed}` that it is called with", "cache by what identifies it, or not at all"
         elif size > FEW and _on_device(flow.returns) and not all(_placed(fn, p) for p in definition.parameters):
             yield decorator, f"{_count(size)} tensors that it returns", "bound it, or keep them on the host"
 
@@ -58,18 +58,23 @@ def _size(fn: Function, decorator: ast.expr) -> float | None:
     return float("inf") if given.value is None else float(given.value) or None
 
 
-def _what(fn: Function, cls: Class) -> str:
-    """What each instance of a class is or reaches that should not outlive its use."""
+def _what(fn: Function, cls: Class, size: float) -> str:
+    """What of a class's instances a cache of that size keeps: all, where they are models, or hold models or data."""
     project = fn.project
     kind = project.class_kind(cls)
+    every = f"every `{cls.name}` that it is called on"
+    if project.is_module(cls):
+        return f"{every}, weights and all,"
+    if size <= FEW:  # other instances soon push it out
+        return ""
     if kind in HOLDERS:
-        return f"every `{cls.name}` that it is called on, {'all its data' if kind == 'dataset' else 'weights and all,'}"
+        return f"{every}, with all its data,"
     init = project.names.method(cls, "__init__")
     flow = project.flow(init) if init is not None else None
     for event in flow.events if flow is not None else ():
         own = event.verb == "set" and event.receiver.objs and event.receiver.objs[0].parameter == 0
         if own and event.value.kind in HOLDERS and event.value.device != "host":
-            return f"every `{cls.name}` that it is called on, with its `{event.name}`,"
+            return f"{every}, with its `{event.name}`,"
     return ""
 
 
