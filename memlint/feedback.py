@@ -100,8 +100,10 @@ def _moves_on(fn: Function, call: ast.Call, mark: Node) -> bool:
 def kept_state(fn: Function) -> Iterator[Feedback]:
     """Calls in a module's forward that take the state that the forward before left on the module with its graph."""
     cls = fn.definition.cls
+    if cls is None or fn.definition.name != "forward" or not fn.project.mentioning("retain_graph"):
+        return
     flow = fn.flow
-    if cls is None or flow is None or fn.definition.name != "forward" or not fn.project.is_module(cls):
+    if flow is None or not fn.project.is_module(cls):
         return
     for kept in fn.own("set"):
         if kept.target is None or not kept.target.shared:

@@ -8,7 +8,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
-@rule(code="MEM108", claim=Claim.GROWTH)
+@rule(code="MEM108", claim=Claim.GROWTH, triggers=("parameters(",))
 def ema_with_graph(fn: Function) -> Findings:
     for average in averages(fn):
         target, part = fn.source_of(average.target), fn.source_of(average.parts[0])

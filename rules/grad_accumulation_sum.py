@@ -32,7 +32,9 @@ def _fix(fn: Function, found: Summed) -> Fix:
     if total.expr is None or not name or not _plain(fn, total):
         return shown
     same_block = backward.guards == total.guards and backward.loops == total.loops[:-1]
-    if not same_block or ast.unparse(backward.stmt) != f"{total.name}.backward()":
+    if any(total.order < e.order < backward.order for e in fn.events("zero_grad", "clear_grad")) or not same_block:
+        return shown  # what each part's backward gives would be cleared
+    if ast.unparse(backward.stmt) != f"{total.name}.backward()":
         return shown
     text = fn.source.segment(fn.source.span(total.expr))
     steps = edits.insert_before(fn.source, total.stmt, f"{name} = {text}\n{name}.backward()")
