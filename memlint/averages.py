@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from memlint.calls import REDUCTIONS
 from memlint.facts import Answer, Event, Grad, Value
 from memlint.function import Function
 
@@ -64,7 +65,11 @@ def _weighed(fn: Function, expression: ast.expr, leaves: dict[ast.AST, Value]) -
         inner = [expression.operand]
     elif isinstance(expression, ast.IfExp):
         inner = [expression.body, expression.orelse]
-    elif isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
+    elif (
+        isinstance(expression, ast.Call)
+        and isinstance(expression.func, ast.Attribute)
+        and expression.func.attr not in REDUCTIONS  # a norm of parameters is a penalty, and no average of them
+    ):
         row = fn.project.library.method("tensor", expression.func.attr)
         if row is not None and row.graph == "arguments" and row.returns in ("tensor", "same"):
             inner = [expression.func.value, *expression.args]
