@@ -106,6 +106,17 @@ class Calling(Reading):
 
     def call(self, callee: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         target = callee.target
+        named = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        if (
+            named == "forward"
+            and callee.receiver is not None
+            and callee.receiver.kind == "module"
+            and (args or keywords)
+        ):
+            if not isinstance(getattr(node.func, "value", None), ast.Call):  # super().forward(x) is a part of this forward
+                return self.forward(
+                    callee.receiver, args, keywords, node, self.project.class_named(callee.receiver.type)
+                )
         if isinstance(target, Definition):
             full = [callee.receiver, *args] if target.bound and callee.receiver is not None else args
             return self.call_definition(target, full, keywords, node, receiver=callee.receiver)
@@ -343,7 +354,7 @@ class Calling(Reading):
             deps = EMPTY
         device = (
             row.device
-            if row.device == "host"
+            if row.device == "host" and "device" not in keywords
             else self.device_of(args, keywords) or receiver.device
             if row.device == "argument"
             else self.device_of([], {"device": keywords["device"]})

@@ -167,10 +167,31 @@ class Function:
             return False  # run for what its hooks see, or for its statistics
         if not evaluates and not self._consumed(event):
             return False
-        return (
-            self.trainable(event.receiver) is Answer.YES
-            and self.fate((node,)) is Answer.NO
-            and self.grad(event) is Grad.ON
+        if self.trainable(event.receiver) is not Answer.YES:
+            return False
+        fate = self.fate((node,))
+        if fate is Answer.MAYBE and self.predicts(event):
+            fate = Answer.NO
+        return fate is Answer.NO and self.grad(event) is Grad.ON
+
+    def predicts(self, event: Event) -> bool:
+        """Whether the function itself switches the model to evaluation and hands the result to whoever calls it.
+
+        Nobody in the project calls it: what it is for is plain all the same.
+        """
+        node = event.node
+        flow = self.flow
+        if node is None or flow is None or event.inner is not None or self.project.callers(self.definition):
+            return False
+        switched = any(
+            e.verb == "eval" and e.inner is None and set(e.receiver.objs) & set(event.receiver.objs)
+            for e in flow.events
+        )
+        if not switched or self.definition in self.project.crowded or self.definition in self.project.addressed:
+            return False
+        return not any(
+            e.verb in ("set", "store") and e.target is not None and e.target.shared and _below(node, flow.held(e.value))
+            for e in flow.events
         )
 
     def _consumed(self, event: Event) -> bool:
