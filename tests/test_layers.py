@@ -13,7 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "memlint"
 ORDER = [
     "rule", "toml", "notebook", "source", "suppress", "layout", "imports", "surgery", "edits", "facts", "values",
     "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls", "expressions", "flow",
-    "function", "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
+    "lifetimes", "becomes",
+    "function", "hoard", "growth", "keeping",
+    "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
     "report", "trial", "testing", "cli", "__main__",
 ]
 # fmt: on
