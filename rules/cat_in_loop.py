@@ -43,8 +43,7 @@ def _fix(fn: Function, stmt: ast.Assign, call: ast.Call, loop: ast.stmt, name: s
         part, join, rest = f"{module}.ravel({part})", f"{module}.concatenate", ""
     fix = (
         edits.replace(fn.source, start.value, "[]")
-        + edits.insert_after(fn.source, stmt, f"{name}.append({part})")
-        + edits.delete(fn.source, stmt)
+        + edits.restate(fn.source, stmt, f"{name}.append({part})")
         + edits.insert_after(fn.source, loop, f"{name} = {join}({name}{', ' if rest else ''}{rest})")
     )
     return fix.titled(f"append to a list, and write `{name} = {join}({name}, …)` after the loop").unsafe(
