@@ -351,6 +351,8 @@ class Search:
             self.bind(where, target.value, (), reduced, binding)
         elif isinstance(target, ast.Subscript):
             self.container(where, target, path, reduced)
+        elif isinstance(target, ast.Attribute) and not chain(target).startswith("self."):
+            self.lose(target)  # what an object of the caller's holds, anybody may read
         else:
             self.name(where, chain(target), path, reduced, binding)
 
@@ -361,7 +363,7 @@ class Search:
             item = f"[{ast.unparse(target.slice)}]" if isinstance(target.slice, ast.Constant) else ""
             target = target.value
         name = chain(target)
-        if not name:
+        if not name or ("." in name and not name.startswith("self.")):
             self.lose(target)
             return
         self.name(where, name + item, path, reduced, self.lifetimes(where).reaching(name, target))

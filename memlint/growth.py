@@ -270,13 +270,24 @@ def _branch_of(fn: Function, node: ast.AST, name: str) -> bool:
     return first or _reads(test, name) > 0
 
 
+def _asks_whether_there(parent: ast.AST | None) -> bool:
+    """``t is None``, ``len(t)``, ``t.shape``, ``not t``: what reads nothing of what is in it."""
+    if isinstance(parent, ast.Compare):
+        return isinstance(parent.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq))
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("shape", "size", "numel", "ndim", "dim")
+    if isinstance(parent, ast.Call):
+        return chain(parent.func) in ("len", "isinstance", "bool")
+    return isinstance(parent, (ast.If, ast.IfExp, ast.UnaryOp, ast.BoolOp))
+
+
 def _idle(fn: Function, node: ast.AST, stmt: ast.Assign) -> bool:
     """Whether a read is that of the statement itself, or only asks whether there is anything yet."""
     above: ast.AST | None = node
     while above is not None and not isinstance(above, ast.stmt):
         parent = fn.parents.get(above)
         if isinstance(parent, (ast.If, ast.IfExp)) and parent.test is above:
-            return True
+            return _asks_whether_there(fn.parents.get(node))
         above = parent
     if above is stmt:
         return True
