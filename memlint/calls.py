@@ -113,7 +113,9 @@ class Calling(Reading):
             and callee.receiver.kind == "module"
             and (args or keywords)
         ):
-            if not isinstance(getattr(node.func, "value", None), ast.Call):  # super().forward(x) is a part of this forward
+            if not isinstance(
+                getattr(node.func, "value", None), ast.Call
+            ):  # super().forward(x) is a part of this forward
                 return self.forward(
                     callee.receiver, args, keywords, node, self.project.class_named(callee.receiver.type)
                 )
@@ -213,7 +215,7 @@ class Calling(Reading):
         if cls is not None:
             shape = self.project.forward_shape(cls, [module, *args], keywords, self)
             if shape is not None:
-                result = self.shaped(shape, deps, device)
+                result = self.shaped(shape, deps, inputs, device)
         self.event("forward", node, value=result, receiver=module, args=tuple(args), keywords=keywords, node=mark)
         return result
 
@@ -222,16 +224,18 @@ class Calling(Reading):
         place = self.placed((*inputs, module) if module.device == "device" else inputs)
         return "device" if place == "device" else "" if place == "host" else "model"
 
-    def shaped(self, shape: Value, deps: frozenset[Node], device: str) -> Value:
-        """A result of a project module: the parts that its ``forward`` returns without a graph have none here."""
+    def shaped(self, shape: Value, deps: frozenset[Node], inputs: frozenset[Node], device: str) -> Value:
+        """A result of a project module, part by part: what its ``forward`` only hands on has the graph it came with."""
         if shape.items is not None:
-            return Value("tuple", deps, items=tuple(self.shaped(i, deps, device) for i in shape.items))
+            return Value("tuple", deps, items=tuple(self.shaped(i, deps, inputs, device) for i in shape.items))
         if shape.kind in GRAPHLESS and not shape.deps:
             return Value(shape.kind, const=UNSET)
         if shape.kind == "tensor" and not shape.deps:
             return Value("tensor", device=device)
-        return Value(shape.kind if shape.kind in ("tensor", "dict", "list", "tuple") else "unknown", deps,
-                     scalar=shape.scalar, device=device)  # fmt: skip
+        if shape.deps and all(n.origin is Origin.PARAMETER for n in shape.deps):
+            deps = inputs if self.grad is not Grad.OFF else EMPTY
+        kind = shape.kind if shape.kind in ("tensor", "dict", "list", "tuple") else "unknown"
+        return Value(kind, deps, scalar=shape.scalar, device=device)
 
     def call_library(self, name: str, row: Row, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         name = self.library.canonical(name)

@@ -12,6 +12,7 @@ from memlint import edits
 from memlint.extract import Definition, own_nodes
 from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
+from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
 from memlint.target import Target
@@ -137,9 +138,17 @@ class Function:
         if at is None or self.flow is None:
             return True
         mine = frozenset(nodes)
-        return any(
-            mine & self.flow.held(b.value) and set(b.guards) <= set(at.guards) for b in self.backwards
-        ) or not any(mine & self.flow.held(b.value) for b in self.backwards)
+        conditions = [set(b.guards) - set(at.guards) for b in self.backwards if mine & self.flow.held(b.value)]
+        single = {next(iter(c)) for c in conditions if len(c) == 1}
+        return not conditions or set() in conditions or any((test, not truth) in single for test, truth in single)
+
+    def trains_on(self, value: Value) -> bool:
+        """Whether autograd is rightly on for a value: something that it is computed from is differentiated somewhere.
+
+        Where nothing is, the forward is at fault and not what keeps its result.
+        """
+        nodes = [n for n in self.nodes(value) if n.origin in (Origin.FORWARD, Origin.CALL)]
+        return not nodes or any(n.differentiated for n in nodes)
 
     def fate(self, nodes: Iterable[Node]) -> Answer:
         """Whether these nodes are differentiated, here, by a caller, or through a place that others read."""
@@ -205,10 +214,26 @@ class Function:
                 return False
         if any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events):
             return False
+        if not (event.loops or self.differentiates or self.project_repeats()):
+            return False  # run once, in a program that does not train: a demonstration
+        if not self._weighty(event):
+            return False
         if not node.reduced:
             step = event.loops[-1:] and any(b.loops[-1:] == event.loops[-1:] for b in self.backwards)
             return node.detached and not step  # a step that detaches a generator's output is a step all the same
         return True
+
+    def _weighty(self, event: Event) -> bool:
+        """Whether a module is known to have weights: by its class, or because code trains, saves or loads them."""
+        module = event.receiver
+        if module.type or any(o.trains for o in module.objs):
+            return True
+        use = self.project.uses(self.definition).get(module.path) if module.path else None
+        shared = any(o.shared for o in module.objs)
+        if use is None or not use.attributes & MODULE:
+            if shared and self.definition.cls is not None and module.path.count(".") == 1:
+                use = self.project.class_uses(self.definition.cls).get(module.path.rpartition(".")[2])
+        return use is not None and bool(use.attributes & MODULE)
 
     def at_fault(self, event: Event) -> bool:
         """Whether a forward that is needless is this function's fault: its own, or that of its call alone.
@@ -378,6 +403,9 @@ class Function:
         inner = event.inner
         if inner is None or self.makes(event.value) is not Answer.YES:
             return False
+        target = event.target
+        if target is None or not target.shared and target.site is event.site:
+            return False  # local to the callee, which answers for it
         return self.project.function(inner.home).makes(inner.value) is not Answer.YES
 
     def total_fate(self, event: Event) -> Answer:
@@ -421,7 +449,7 @@ class Function:
     def is_test(self) -> bool:
         """Whether the function is a unit test, or a helper in a file of unit tests."""
         name = self.source.path.rpartition("/")[2]
-        return bool(_TEST_FILE.match(name)) or "/tests/" in f"/{self.source.path}"
+        return bool(_TEST_FILE.match(name)) or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
 
     @cached_property
     def runs_one_epoch(self) -> bool:

@@ -16,7 +16,7 @@ def loss_accumulation(fn: Function) -> Findings:
             continue
         if not (fn.makes(total.value) if total.inner is None else fn.handed_over(total)):
             continue
-        if not fn.running(total) or fn.needless_graph(total.value):
+        if not fn.running(total) or not fn.trains_on(total.value) or fn.needless_graph(total.value):
             continue
         yield _finding(fn, total, spent)
 
