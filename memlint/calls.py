@@ -112,13 +112,10 @@ class Calling(Reading):
             and callee.receiver is not None
             and callee.receiver.kind == "module"
             and (args or keywords)
-        ):
-            if not isinstance(
-                getattr(node.func, "value", None), ast.Call
-            ):  # super().forward(x) is a part of this forward
-                return self.forward(
-                    callee.receiver, args, keywords, node, self.project.class_named(callee.receiver.type)
-                )
+        ) and not isinstance(
+            getattr(node.func, "value", None), ast.Call
+        ):  # super().forward(x) is a part of this forward
+            return self.forward(callee.receiver, args, keywords, node, self.project.class_named(callee.receiver.type))
         if isinstance(target, Definition):
             full = [callee.receiver, *args] if target.bound and callee.receiver is not None else args
             return self.call_definition(target, full, keywords, node, receiver=callee.receiver)
@@ -170,7 +167,7 @@ class Calling(Reading):
         init = self.names.method(cls, "__init__")
         if init is not None:
             self.call_definition(init, [value, *args], keywords, node, receiver=value)
-        obj.items.update({i: a for i, a in enumerate(args)})
+        obj.items.update(dict(enumerate(args)))
         obj.items.update(keywords)
         self.event("build", node, value=value, receiver=Value("class", type=cls.full_name, target=cls),
                    args=tuple(args), keywords=keywords, name=kind, callee=cls)  # fmt: skip

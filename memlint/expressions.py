@@ -13,7 +13,7 @@ from memlint.reading import BUDGET
 from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join
 
 MODULE_ATTRIBUTES = frozenset({"training", "parameters", "state_dict", "eval", "train", "to", "modules", "children"})
-TENSOR_FACTS = frozenset({"data", "shape", "dtype", "device", "grad", "T", "mT", "requires_grad", "grad_fn", "is_cuda", "ndim", "loss", "logits"}) - {"loss", "logits"}  # fmt: skip
+TENSOR_FACTS = frozenset("data shape dtype device grad T mT requires_grad grad_fn is_cuda ndim".split())
 BUILTINS = frozenset(
     [
         "abs",
@@ -382,7 +382,7 @@ class Evaluating(Calling):
                 return self.call_definition(method, [owner, key], {}, node, receiver=owner)
         if owner.kind in ("tensor", "parameter", "indices"):
             advanced = key.kind in ("tensor", "indices", "list")
-            return Value("indices" if owner.kind == "indices" else "tensor", self.held(owner) if self.grad is not Grad.OFF or True else EMPTY,
+            return Value("indices" if owner.kind == "indices" else "tensor", self.held(owner),
                          view=not advanced, device=owner.device, site=node)  # fmt: skip
         if owner.kind == "module":
             return self.submodule(owner, ast.unparse(node.slice), name).but(kind="module")
@@ -454,11 +454,30 @@ class Evaluating(Calling):
 
 
 EXPRESSIONS: dict[type, Callable[[Evaluating, Any], Value]] = {
-    ast.Name: Evaluating.do_name, ast.Attribute: Evaluating.do_attribute, ast.Constant: Evaluating.do_constant, ast.Call: Evaluating.do_call,
-    ast.BinOp: Evaluating.do_binop, ast.UnaryOp: Evaluating.do_unary, ast.Compare: Evaluating.do_compare, ast.BoolOp: Evaluating.do_boolop,
-    ast.IfExp: Evaluating.do_ifexp, ast.Tuple: Evaluating.do_tuple, ast.List: Evaluating.do_list, ast.Set: Evaluating.do_list, ast.Dict: Evaluating.do_dict,
-    ast.ListComp: Evaluating.do_comprehension, ast.SetComp: Evaluating.do_comprehension, ast.DictComp: Evaluating.do_comprehension,
-    ast.GeneratorExp: Evaluating.do_comprehension, ast.Subscript: Evaluating.do_subscript, ast.Lambda: Evaluating.do_lambda,
-    ast.Starred: Evaluating.do_starred, ast.NamedExpr: Evaluating.do_named, ast.Await: Evaluating.do_await, ast.Yield: Evaluating.do_yield,
-    ast.YieldFrom: Evaluating.do_yield_from, ast.JoinedStr: Evaluating.do_joined, ast.Slice: Evaluating.do_slice,
-}  # fmt: skip
+    ast.Name: Evaluating.do_name,
+    ast.Attribute: Evaluating.do_attribute,
+    ast.Constant: Evaluating.do_constant,
+    ast.Call: Evaluating.do_call,
+    ast.BinOp: Evaluating.do_binop,
+    ast.UnaryOp: Evaluating.do_unary,
+    ast.Compare: Evaluating.do_compare,
+    ast.BoolOp: Evaluating.do_boolop,
+    ast.IfExp: Evaluating.do_ifexp,
+    ast.Tuple: Evaluating.do_tuple,
+    ast.List: Evaluating.do_list,
+    ast.Set: Evaluating.do_list,
+    ast.Dict: Evaluating.do_dict,
+    ast.ListComp: Evaluating.do_comprehension,
+    ast.SetComp: Evaluating.do_comprehension,
+    ast.DictComp: Evaluating.do_comprehension,
+    ast.GeneratorExp: Evaluating.do_comprehension,
+    ast.Subscript: Evaluating.do_subscript,
+    ast.Lambda: Evaluating.do_lambda,
+    ast.Starred: Evaluating.do_starred,
+    ast.NamedExpr: Evaluating.do_named,
+    ast.Await: Evaluating.do_await,
+    ast.Yield: Evaluating.do_yield,
+    ast.YieldFrom: Evaluating.do_yield_from,
+    ast.JoinedStr: Evaluating.do_joined,
+    ast.Slice: Evaluating.do_slice,
+}

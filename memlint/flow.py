@@ -468,12 +468,29 @@ class Flow(Evaluating):
 
 
 STATEMENTS: dict[type, Callable[[Flow, Any], None]] = {
-    ast.Expr: Flow.do_expr, ast.Assign: Flow.do_assign, ast.AnnAssign: Flow.do_ann_assign, ast.AugAssign: Flow.do_aug_assign,
-    ast.If: Flow.do_if, ast.For: Flow.do_for, ast.AsyncFor: Flow.do_for, ast.While: Flow.do_while, ast.Try: Flow.do_try,
-    ast.With: Flow.do_with, ast.AsyncWith: Flow.do_with, ast.Return: Flow.do_return, ast.Delete: Flow.do_delete,
-    ast.Raise: Flow.do_raise, ast.Break: Flow.do_break, ast.Continue: Flow.do_break, ast.FunctionDef: Flow.do_function,
-    ast.AsyncFunctionDef: Flow.do_function, ast.ClassDef: Flow.do_class, ast.Assert: Flow.do_assert,
-    ast.Global: Flow.do_global, ast.Nonlocal: Flow.do_global, ast.Match: Flow.do_match,
-}  # fmt: skip
+    ast.Expr: Flow.do_expr,
+    ast.Assign: Flow.do_assign,
+    ast.AnnAssign: Flow.do_ann_assign,
+    ast.AugAssign: Flow.do_aug_assign,
+    ast.If: Flow.do_if,
+    ast.For: Flow.do_for,
+    ast.AsyncFor: Flow.do_for,
+    ast.While: Flow.do_while,
+    ast.Try: Flow.do_try,
+    ast.With: Flow.do_with,
+    ast.AsyncWith: Flow.do_with,
+    ast.Return: Flow.do_return,
+    ast.Delete: Flow.do_delete,
+    ast.Raise: Flow.do_raise,
+    ast.Break: Flow.do_break,
+    ast.Continue: Flow.do_break,
+    ast.FunctionDef: Flow.do_function,
+    ast.AsyncFunctionDef: Flow.do_function,
+    ast.ClassDef: Flow.do_class,
+    ast.Assert: Flow.do_assert,
+    ast.Global: Flow.do_global,
+    ast.Nonlocal: Flow.do_global,
+    ast.Match: Flow.do_match,
+}
 if hasattr(ast, "TryStar"):
     STATEMENTS[ast.TryStar] = Flow.do_try

@@ -129,8 +129,8 @@ class Function:
     def spent(self, value: Value, at: Event | None = None) -> bool:
         """Whether a backward that reaches the whole graph of the value has freed its buffers.
 
-        With ``at``, whether that holds wherever ``at`` is reached: a backward under a condition of its own frees nothing
-        for sure.
+        With ``at``, whether that holds wherever ``at`` is reached: a backward under a condition of its own frees
+        nothing for sure.
         """
         nodes = [n for n in self.nodes(value) if n.origin in (Origin.FORWARD, Origin.CALL) and n.grad is not Grad.OFF]
         if not nodes or not all(n.freed for n in nodes):
@@ -347,9 +347,8 @@ class Function:
                 and holder.parameter < 0
                 and not holder.shared
                 and holder.loops[-1:] == event.loops[-1:]
-            ):
-                if event.loops:
-                    return False
+            ) and event.loops:
+                return False
             if not event.loops and not self.project_repeats():
                 return False
             self.project.settle(obj)
@@ -369,7 +368,7 @@ class Function:
         return bool(event.loops) and event.loops[-1] not in obj.loops
 
     def _bounds(self, clear: tuple[Definition, tuple[ast.AST, ...], object, str]) -> bool:
-        """Whether a clear of something shared comes round: one after the training loop, or in a constructor, does not."""
+        """Whether a clear of something shared comes round: after the training loop, or in a constructor, it does not."""
         definition, loops, _, _ = clear
         if definition.name in CONSTRUCTORS:
             return False
@@ -385,9 +384,7 @@ class Function:
             return event.args[0].kind == "number" and not isinstance(event.args[0].const, int)
         if event.name == "update":
             return False
-        if event.name == "add" and event.target is not None and event.target.kind != "set":
-            return False
-        return True
+        return not (event.name == "add" and event.target is not None and event.target.kind != "set")
 
     def project_repeats(self) -> bool:
         """Whether the function is called again and again, as far as the project shows."""
@@ -404,7 +401,7 @@ class Function:
         if inner is None or self.makes(event.value) is not Answer.YES:
             return False
         target = event.target
-        if target is None or not target.shared and target.site is event.site:
+        if target is None or (not target.shared and target.site is event.site):
             return False  # local to the callee, which answers for it
         return self.project.function(inner.home).makes(inner.value) is not Answer.YES
 
@@ -418,7 +415,7 @@ class Function:
 
     def region(self, event: Event) -> ast.AST:
         """The statement around an event that is evaluation and nothing else: its outermost loop without a backward."""
-        training = [e for e in self.events("backward", "step", "grad")]
+        training = list(self.events("backward", "step", "grad"))
         for loop in event.loops:
             if isinstance(loop, ast.stmt) and not any(loop in e.loops for e in training):
                 return loop
@@ -502,7 +499,7 @@ class Function:
         return True
 
     def same_each_time(self, event: Event, loop: ast.AST) -> bool:
-        """Whether a constructor gets the same arguments in every iteration, unconditionally, and nothing resets them."""
+        """Whether a constructor gets the same arguments in each iteration, unconditionally, and nothing resets them."""
         call = event.site
         if not isinstance(call, ast.Call) or not all(
             self.fixed(a, loop) for a in (*call.args, *(k.value for k in call.keywords))

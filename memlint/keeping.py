@@ -171,11 +171,11 @@ def _shared(fn: Function, node: ast.AST) -> bool:
     above: ast.AST | None = node
     while True:
         parent = fn.parents.get(above) if above is not None else None
-        if isinstance(parent, (ast.Subscript, ast.Starred)) or (
-            isinstance(parent, ast.Attribute) and parent.attr in VIEWS
+        if (
+            isinstance(parent, (ast.Subscript, ast.Starred))
+            or (isinstance(parent, ast.Attribute) and parent.attr in VIEWS)
+            or (isinstance(parent, ast.Call) and parent.func is above)
         ):
-            above = parent
-        elif isinstance(parent, ast.Call) and parent.func is above:
             above = parent
         else:
             break

@@ -32,7 +32,8 @@ TRAINS = re.compile(
     r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
 )
 STORE = re.compile(
-    r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)|\bself\.\w+ *="
+    r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)"
+    r"|\bself\.\w+ *="
 )
 LOOP = re.compile(r"\b(?:for|while)\b")
 FEW = 12
@@ -41,8 +42,23 @@ GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential")
 PROPERTIES = frozenset({"property", "cached_property"})
 TENSOR_WORDS = frozenset(
-    """torch lightning pytorch_lightning tensorflow keras transformers accelerate fastai ignite mmengine deepspeed
-    backward zero_grad no_grad state_dict""".split()
+    [
+        "torch",
+        "lightning",
+        "pytorch_lightning",
+        "tensorflow",
+        "keras",
+        "transformers",
+        "accelerate",
+        "fastai",
+        "ignite",
+        "mmengine",
+        "deepspeed",
+        "backward",
+        "zero_grad",
+        "no_grad",
+        "state_dict",
+    ]
 )
 FRAMEWORK_FREE = (
     "torch.nn.",
@@ -131,7 +147,7 @@ class Project:
         return found
 
     def interesting(self, definition: Definition) -> bool:
-        """Whether a rule can have anything to ask: a function without loops, stores or training has nothing to answer."""
+        """Whether a rule can have anything to ask: without loops, stores or training there is nothing to answer."""
         text = definition.text
         if TRAINS.search(text):
             return True
@@ -159,7 +175,7 @@ class Project:
         return found
 
     def flow(self, definition: Definition) -> Flow | None:
-        """The function read with nothing known of its arguments but what their use says. None while it is being read."""
+        """The function read with only what the use of its arguments says of them. None while it is being read."""
         outer = definition.outer
         if outer is not None and definition not in self.closures:
             self.flow(outer)
@@ -537,9 +553,8 @@ class Project:
                                         isinstance(t, ast.Attribute)
                                         and isinstance(t.value, ast.Name)
                                         and t.value.id == me
-                                    ):
-                                        if definition not in table[t.attr]:
-                                            table[t.attr].append(definition)
+                                    ) and definition not in table[t.attr]:
+                                        table[t.attr].append(definition)
                 found.extend(d for d in table.get(attr, ()) if d not in found)
         return sorted(found, key=lambda d: d.name != "__init__")
 

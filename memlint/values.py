@@ -9,9 +9,9 @@ from memlint.facts import UNSET, Grad, Node, Value
 EMPTY: frozenset[Node] = frozenset()
 CONTAINERS = frozenset({"list", "dict", "set", "deque", "queue", "defaultdict", "counter"})
 GRAPHLESS = frozenset(
-    {"number", "string", "bytes", "none", "bool", "ndarray", "indices", "device", "dtype", "shape", "function", "class",
-     "optimizer", "scheduler", "scaler", "loader", "dataset", "sampler", "generator", "path", "file", "figure", "context"}
-)  # fmt: skip
+    """number string bytes none bool ndarray indices device dtype shape function class optimizer
+    scheduler scaler loader dataset sampler generator path file figure context""".split()
+)
 IDENTITIES = 6  # objects that one value may be: more than that is as good as unknown
 HANDLERS = frozenset({"scaler", "accelerator", "fabric", "engine", "trainer"})
 LEAFY = frozenset({"parameters", "parameter"})

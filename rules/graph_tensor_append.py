@@ -17,7 +17,9 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not (fn.makes(store.value) if store.inner is None else fn.handed_over(store)):
             continue
-        if not fn.outlives(store) or not fn.trains_on(store.value) or fn.needless_graph(store.value) or unbounded(fn, store):
+        if not fn.trains_on(store.value) or fn.needless_graph(store.value):
+            continue
+        if not fn.outlives(store) or unbounded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         kept = "graph nodes" if spent else "graph and all that it saved for backward"
