@@ -14,27 +14,24 @@ if TYPE_CHECKING:
     from memlint.project import Project
 
 JOINS = frozenset(
-    f"torch.{n}"
-    for n in "cat concat concatenate stack vstack hstack dstack column_stack row_stack".split()  # noqa: SIM905
+    f"torch.{n}" for n in "cat concat concatenate stack vstack hstack dstack column_stack row_stack".split()
 )
 # Element by element, a reduction or another shape: as well done on the host.
 CHEAP = frozenset(
     """detach float double half bfloat16 long int bool type squeeze unsqueeze view reshape flatten ravel permute
     transpose t T mT contiguous clone softmax sigmoid log_softmax exp log log2 log10 sqrt square abs round floor ceil
     clamp clamp_min clamp_max neg eq ne gt lt ge le logical_and logical_or logical_not unbind split chunk expand_as
-    isnan isfinite nan_to_num data real imag""".split()  # noqa: SIM905
+    isnan isfinite nan_to_num data real imag""".split()
 )
 REDUCTIONS = frozenset(
     """mean sum std var max min amax amin argmax argmin any all prod median norm count_nonzero nanmean nansum
-    topk""".split()  # noqa: SIM905
+    topk""".split()
 )
-PARTS = frozenset("values indices items keys copy get pop popleft popitem".split())  # noqa: SIM905
-FACTS = frozenset("shape dtype device ndim size dim numel nelement is_cuda element_size requires_grad".split())  # noqa: SIM905
-FILLS = frozenset(
-    "append extend add insert clear update setdefault appendleft put reverse remove".split()  # noqa: SIM905
-)
-TELLS = frozenset("len isinstance type id print str repr bool hasattr callable".split())  # noqa: SIM905
-PASSES = frozenset("list tuple sorted reversed set iter next dict sum max min".split())  # noqa: SIM905
+PARTS = frozenset("values indices items keys copy get pop popleft popitem".split())
+FACTS = frozenset("shape dtype device ndim size dim numel nelement is_cuda element_size requires_grad".split())
+FILLS = frozenset("append extend add insert clear update setdefault appendleft put reverse remove".split())
+TELLS = frozenset("len isinstance type id print str repr bool hasattr callable".split())
+PASSES = frozenset("list tuple sorted reversed set iter next dict sum max min".split())
 WRAPPERS = frozenset({"tqdm", "trange", "track"})
 DEPTH = 4  # functions that a value is followed through
 STEPS = 400

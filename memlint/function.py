@@ -368,7 +368,7 @@ class Function:
         return bool(event.loops) and event.loops[-1] not in obj.loops
 
     def _bounds(self, clear: tuple[Definition, tuple[ast.AST, ...], object, str]) -> bool:
-        """Whether a clear of something shared comes round: after the training loop, or in a constructor, it does not."""
+        """Whether a clear of something shared comes round: after the training loop, or in a constructor, does not."""
         definition, loops, _, _ = clear
         if definition.name in CONSTRUCTORS:
             return False

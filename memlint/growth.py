@@ -214,8 +214,10 @@ def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | 
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
             if _few(node) and found is None:
                 return None
-            if _started(fn, node, name, stmt) or not all(_idle(fn, n, stmt) for n in _loads(node, name)):
+            if _started(fn, node, name, stmt):
                 break
+            if not all(_idle(fn, n, stmt) for n in _loads(node, name)):
+                return None  # the longer result is what a later round works on
             found = node
         node = fn.parents.get(node)
     return found

@@ -13,10 +13,8 @@ from memlint.values import GRAPHLESS, chain
 
 SPREADS = frozenset({"append", "extend", "add", "insert", "appendleft", "put", "item"})
 MOVES = frozenset({"to", "cuda"})
-SHAPED = frozenset(
-    "squeeze unsqueeze view reshape flatten float half bool detach transpose permute t".split()  # noqa: SIM905
-)
-KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".split())  # noqa: SIM905
+SHAPED = frozenset("squeeze unsqueeze view reshape flatten float half bool detach transpose permute t".split())
+KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".split())
 FEW = 16  # columns: a slice of no more than that is small beside what it was cut from
 ROWS = frozenset({"last_hidden_state", "hidden_states", "encoder_last_hidden_state"})
 SORTS = frozenset({"sort", "argsort"})
@@ -203,11 +201,13 @@ class _Loop:
         for iterable in self.iterables:
             if isinstance(iterable, (ast.Tuple, ast.List)):
                 return False
-            if isinstance(iterable, ast.Call) and chain(iterable.func) == "range":
-                return len(iterable.args) == 3
+            if isinstance(iterable, ast.Call) and chain(iterable.func) == "range" and len(iterable.args) != 3:
+                return False
         for _ in range(3):
             data |= {n for n in names - data if any(self.made_of(v, data) for v in self.sources.get(n, ()))}
-        return any(self.fed(c, data) for c in calls)
+        # Slices of one tensor are pieces of one batch, unless each goes to the device by itself.
+        sliced = any(_slices(n) for i in self.iterables for n in ast.walk(i) if isinstance(n, ast.Call))
+        return any(self.fed(c, data) and (not sliced or _moves(c)) for c in calls)
 
     @staticmethod
     def reads(expr: ast.expr, names: set[str]) -> bool:
@@ -216,8 +216,8 @@ class _Loop:
     def fed(self, call: ast.Call, names: set[str]) -> bool:
         """Whether a call moves the loop's element, or is made on it: ``x.to(device)``, ``model(x)``, ``model(**x)``."""
         func = call.func
-        if isinstance(func, ast.Attribute) and func.attr in MOVES:
-            return self.made_of(func.value, names)
+        if _moves(call):
+            return self.made_of(func.value, names)  # type: ignore[attr-defined]
         first = call.args[0] if call.args else call.keywords[0].value if call.keywords else None
         return first is not None and self.made_of(first, names)
 
@@ -237,6 +237,16 @@ class _Loop:
         if isinstance(expr, (ast.DictComp, ast.ListComp, ast.GeneratorExp)):
             return any(self.made_of(g.iter, names) for g in expr.generators)
         return isinstance(expr, ast.Dict) and any(self.made_of(v, names) for v in expr.values)
+
+
+def _slices(call: ast.Call) -> bool:
+    return chain(call.func) == "range" or (
+        isinstance(call.func, ast.Attribute) and call.func.attr in ("split", "chunk")
+    )
+
+
+def _moves(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
 
 
 def _order(node: ast.AST, name: str) -> bool | None:

@@ -12,10 +12,10 @@ from memlint.function import Function
 from memlint.hoard import container
 from memlint.values import chain
 
-STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())  # noqa: SIM905
+STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())
 LARGE = 10_000  # outputs a position: a vocabulary, a catalogue
 CHOOSES = frozenset({"min", "max", "sorted", "list", "enumerate", "zip", "reversed", "len"})
-VIEWS = frozenset("view reshape squeeze unsqueeze transpose permute flatten detach t T data".split())  # noqa: SIM905
+VIEWS = frozenset("view reshape squeeze unsqueeze transpose permute flatten detach t T data".split())
 
 
 class Readers(Search):

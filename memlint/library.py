@@ -51,7 +51,7 @@ KINDS = frozenset(
     tuple dict defaultdict counter set deque queue iterator ndarray device dtype shape distribution context handle
     function meter logger writer run progress accelerator fabric engine trainer event figure file profiler
     generator graph_node packed path frame outputs tokenizer pipeline keras_model
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """What an object is, as far as memory goes. *parameter*: a leaf tensor that requires gradients; *indices*: a tensor of
 integers or booleans, which never carries a graph; *engine*: a module that also does backward and step."""
@@ -80,7 +80,7 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
             retains cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile
             autocast accumulate synchronize random materializes calls closure optional_backward differentiates figure
             close bounded reset checkpoints fused
-            """.split()  # noqa: SIM905
+            """.split()
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with
         # autograd off, on; differentiated: it calls backward on what they return; collected: it keeps what they return

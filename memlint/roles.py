@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 MODULE = frozenset(
     """parameters named_parameters state_dict load_state_dict named_modules modules named_children children
     register_forward_hook register_full_backward_hook register_buffer register_module get_submodule named_buffers
-    requires_grad_ gradient_checkpointing_enable no_sync""".split()  # noqa: SIM905
+    requires_grad_ gradient_checkpointing_enable no_sync""".split()
 )
 SWITCHES = frozenset({"eval", "train"})
 OPTIMIZER = frozenset({"param_groups", "add_param_group"})

@@ -58,7 +58,7 @@ def test_a_package_gives_what_the_record_says(name: str, tmp_path: Path, monkeyp
     pinned = next((package for package in packages() if package.split("==")[0] == name), None)
     assert pinned is not None, f"{name} is not in the record"
     fetched = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(tmp_path), pinned],
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", tmp_path, pinned],
         capture_output=True, text=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}, timeout=300,
     )  # fmt: skip
     if fetched.returncode:
