@@ -204,7 +204,11 @@ class _Clear:
             return None
         between = [e for e in self.around if e.verb == "backward" and _start(node) <= _start(e.site) < self.at]
         read = any(_start(node) <= _start(e.site) < self.at for e in fn.events("read_grad", "step"))
-        return None if between or read else node
+        passed = [n for s in body[body.index(node) : body.index(stmt)] for n in ast.walk(s)]
+        named = {n.id for n in ast.walk(stmt) if isinstance(n, ast.Name)}
+        bound = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in named for n in passed)
+        leaves = any(isinstance(n, (ast.Return, ast.Yield, ast.YieldFrom)) for n in passed)
+        return None if between or read or bound or leaves else node
 
 
 def _start(node: ast.AST) -> Position:
