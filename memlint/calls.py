@@ -435,20 +435,11 @@ class Calling(Reading):
         effects = row.effects
         last = name.rpartition(".")[2]
         if "backward" in effects:
-            subject = (
-                receiver
-                if receiver.kind in ("tensor", "unknown")
-                and receiver.kind not in ("accelerator", "fabric", "engine", "scaler", "module")
-                else args[0]
-                if args
-                else receiver
-            )
-            if (
-                receiver.kind in ("accelerator", "fabric", "engine", "scaler", "module", "optimizer", "instance")
-                and args
-            ):
-                subject = args[0]
-            self.backward(subject, keywords, node, args)
+            handler = receiver.kind in (*HANDLERS, "module", "optimizer", "instance")
+            if not handler and args and self.held(args[0]) and receiver.kind == "unknown":
+                own = self.held(receiver)  # accelerator.backward(loss), not loss.backward(gradient)
+                handler = all(n.origin in (Origin.PARAMETER, Origin.PLACE) for n in own)
+            self.backward(args[0] if handler and args else receiver, keywords, node, args)
             return NOTHING
         if "differentiates" in effects:
             keep = keywords.get("retain_graph", keywords.get("create_graph", NOTHING)).const is True

@@ -8,7 +8,7 @@ from typing import Any
 
 from memlint.calls import Calling
 from memlint.extract import Class, Definition, Module
-from memlint.facts import UNKNOWN, UNSET, Grad, Value
+from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Value
 from memlint.reading import BUDGET
 from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join
 
@@ -204,6 +204,8 @@ class Evaluating(Calling):
 
     def do_binop(self, node: ast.BinOp) -> Value:
         left, right = self.eval(node.left), self.eval(node.right)
+        if left.kind == "string" and isinstance(node.op, ast.Mod):
+            return Value("string")
         for operand, value in ((node.left, left), (node.right, right)):
             if value.leaf and value.kind == "parameter":
                 self.event("weigh", operand, receiver=value)
@@ -430,10 +432,9 @@ class Evaluating(Calling):
         return self.eval(node.value)
 
     def do_yield(self, node: ast.Yield) -> Value:
-        if node.value is not None:
-            value = self.eval(node.value)
-            self.event("yield", node, value=value)
-            self.escape(self.held(value))
+        value = self.eval(node.value) if node.value is not None else NOTHING
+        self.event("yield", node, value=value)
+        self.escape(self.held(value))
         return UNKNOWN
 
     def do_yield_from(self, node: ast.YieldFrom) -> Value:

@@ -108,7 +108,8 @@ class Loader:
             self._roots[folder] = root_of(importer)
         root = self._roots[folder]
         while True:
-            if source := self._find(folder, relative):
+            inside = os.path.isfile(os.path.join(folder, "__init__.py"))  # a package's folder is on nobody's path
+            if not inside and (source := self._find(folder, relative)):
                 return source
             if folder == root or not folder.startswith(root):
                 return self._find(os.path.join(root, "src"), relative)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.expressions import Evaluating, Exit
-from memlint.extract import Definition
+from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Origin, Value
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, chain, join
 
@@ -221,19 +221,22 @@ class Flow(Evaluating):
         grad = self.grad
         for item in node.items:
             value = self.eval(item.context_expr)
-            mode = self.mode_of(value)
+            mode = self.mode_of(value) or self.entered_mode(item.context_expr)
             if mode is not None:
                 self.grad = mode
             if item.optional_vars is not None:
                 entered = value if value.kind not in ("context", "unknown") or value.objs else UNKNOWN
                 self.assign(item.optional_vars, entered, node)
-        stack = any("ExitStack" in ast.unparse(i.context_expr) for i in node.items) if len(node.items) else False
         self.block(node.body)
-        if stack or any(self.mode_is_scoped(i.context_expr) for i in node.items):
-            self.grad = grad
+        self.grad = grad
 
-    def mode_is_scoped(self, _node: ast.expr) -> bool:
-        return True
+    def entered_mode(self, node: ast.expr) -> Grad | None:
+        """The gradient mode that a context manager of the project's own brings."""
+        if not isinstance(node, ast.Call):
+            return None
+        event = self.seen.get(("call", node, None))
+        target = event.callee if event is not None else None
+        return self.project.context_mode(target) if isinstance(target, (Definition, Class)) else None
 
     def do_return(self, node: ast.Return) -> None:
         value = self.eval(node.value) if node.value is not None else NOTHING

@@ -299,6 +299,10 @@ class Function:
         obj = event.target
         holder = event.receiver.obj
         if obj is not None and obj.shared:
+            if any(
+                e.target is obj and e.value.kind in GRAPHLESS and e.loops == event.loops for e in self.events("set")
+            ):
+                return False  # turned into a number before the next
             return bool(event.loops) or self.project_repeats()
         if not event.loops:
             return False
@@ -531,7 +535,8 @@ class Function:
         """``.detach()`` where a graph is handed over or kept."""
         if event.inner is None:
             expression = event.expr
-            if expression is None or not self.is_tensor(event.value, expression):
+            whole = event.name not in ("extend", "update")  # those hand over a container of what is kept
+            if expression is None or not whole or not self.is_tensor(event.value, expression):
                 return Fix("keep a detached copy: `.detach()`")
             return edits.wrap(self.source, expression, "{}.detach()").safe()
         call = event.site

@@ -68,9 +68,11 @@ class Names:
                 return m.name == dotted, common
 
             best = max(found, key=nearness)
-            if best.name == dotted or "." in dotted or dirname(best.source.path) == dirname(importer.source.path):
+            if best.name == dotted:
                 return best
-            if nearness(best)[1] >= 1 and best.name.split(".")[-1] == dotted and best.name == dotted:
+            script = "." not in importer.name and not importer.package  # its own folder is on the path
+            beside = dirname(best.source.path) == dirname(importer.source.path)
+            if dotted.split(".")[0] not in _LIBRARIES and ("." in dotted or (script and beside)):
                 return best
         if self._loader is not None and (dotted, dirname(importer.source.path)) not in self._missing:
             source = self._loader(dotted, importer.source.path)
@@ -207,4 +209,7 @@ class Names:
             yield from d.classes.values()
 
 
-_LIBRARIES = {"torch", "numpy", "lightning", "pytorch_lightning", "fastai", "transformers", "accelerate", "keras"}
+_LIBRARIES = frozenset(
+    """torch torchvision torchaudio numpy scipy pandas lightning pytorch_lightning fastai transformers accelerate keras
+    tensorflow""".split()
+)

@@ -475,8 +475,8 @@ class Project:
             for definition in c.methods.values():
                 if "self." not in definition.text:
                     continue
-                if WEIGHTY.search(definition.text):
-                    yield Answer.YES
+                if WEIGHTY.search(definition.text):  # parameters made with a switch may be constants
+                    yield Answer.MAYBE if "requires_grad" in definition.text else Answer.YES
                 for value in self._assigned(definition):
                     if isinstance(value, ast.Call):
                         meaning = self.names.resolve(value.func, definition)
@@ -764,6 +764,20 @@ class Project:
         if re.search(r"no_?grad|inference|eval_mode", last):
             return Grad.OFF
         return None
+
+    def context_mode(self, target: Definition | Class) -> Grad | None:
+        """The gradient mode under which a context manager of the project runs its block, None for no change."""
+        if isinstance(target, Class):
+            entering = self.names.method(target, "__enter__")
+            guarded = entering is not None and GUARDS.search(entering.text) is not None
+            return Grad.UNKNOWN if guarded else None
+        if not target.generator or GUARDS.search(target.text) is None:
+            return None
+        flow = self.flow(target)
+        modes = {e.grad for e in flow.events if e.verb == "yield"} if flow is not None else set()
+        if not modes or modes == {Grad.ENTRY}:
+            return None
+        return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
 
     def entry_grad(self, definition: Definition) -> Grad:
         """The gradient mode in which a function runs: its own, else that of all its callers together."""

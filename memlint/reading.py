@@ -342,13 +342,15 @@ class Reading:
         """Element ``index`` of a value that is unpacked into ``count`` names."""
         if value.items is not None:
             return value.items[index] if index < len(value.items) else UNKNOWN
-        if value.kind in ("tensor", "unknown") and not value.objs:
-            return Value(
-                "unknown" if value.kind == "unknown" else "tensor",
-                value.deps,
-                view=value.kind == "tensor",
-                device=value.device,
-            )
+        if value.kind == "tensor" and not value.objs:
+            return Value("tensor", value.deps, view=True, device=value.device)
+        if value.kind == "unknown" and not value.objs:
+            deps = value.deps
+            made = any(n.origin in (Origin.FORWARD, Origin.CALL) and not n.data for n in deps)
+            if made and self.grad is not Grad.OFF:  # each part has, or has not, a graph of its own
+                site = value.site or self.stmt
+                deps = frozenset({self.node(Origin.CALL, site, "", key=("part", index), inputs=deps)})
+            return Value("unknown", deps, device=value.device)
         return self.element(value, None)
 
     def element(self, value: Value, node: ast.AST | None) -> Value:

@@ -99,7 +99,21 @@ def _heavy(event: Event | None) -> bool:
 
 
 def _again(fn: Function, call: ast.Call, event: Event | None, tried: set[str]) -> bool:
-    return _heavy(event) and event is not None and (event.callee is fn.definition or chain(call.func) in tried)
+    if not _heavy(event) or event is None:
+        return False
+    if isinstance(event.callee, Definition) and not _runs_a_model(fn, event.callee):
+        return False
+    return event.callee is fn.definition or chain(call.func) in tried
+
+
+def _runs_a_model(fn: Function, callee: Definition) -> bool:
+    """Whether a function of the project runs, or may run, a model: one that only reads figures holds no tensors."""
+    flow = fn.project.flow(callee)
+    return flow is None or any(
+        e.verb in ("forward", "backward")
+        or (e.verb == "call" and e.callee is None and e.receiver.kind == "unknown" and e.receiver.receiver is None)
+        for e in flow.events
+    )
 
 
 def _empties(fn: Function, call: ast.Call) -> bool:

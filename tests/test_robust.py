@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
+from memlint.check import Options, check_paths
+
 HEAD = "import torch\n"
 SHAPES = {
     "empty": "",
@@ -82,3 +84,18 @@ def test_two_runs_at_once(project: Path) -> None:
         assert all("changed by somebody else" in line for line in err.splitlines())
     assert {path.read_text() for path in project.glob("*.py")} == {"import torch\n\nfor x in 'GOOD':\n    print(x)\n"}
     assert not list(project.glob(".memlint-*.tmp"))
+
+
+def test_a_file_of_a_package_does_not_hide_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``import torch`` in a package that has a ``torch.py`` beside it means the library, as it does to Python."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "torch.py").write_text("def no_grad():\n    pass\n")
+    (package / "score.py").write_text(
+        "import torch\n\n\ndef score(model, loader):\n    model.eval()\n    with torch.no_grad():\n"
+        "        return [model(x).argmax(1).tolist() for x in loader]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert check_paths(["package/score.py"], Options(cache=False)).findings == []
+    assert check_paths(["."], Options(cache=False)).findings == []

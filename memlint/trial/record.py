@@ -8,6 +8,7 @@ there part the two halves.
 from __future__ import annotations
 
 import argparse
+import ast
 import datetime
 import json
 import re
@@ -37,7 +38,7 @@ class RecordError(Exception):
 
 
 def plan(pages: Sequence[Path]) -> Iterator[Planned]:
-    """The trials of ``pages``. Raises `RecordError` where the rule finds or mends nothing in one."""
+    """The trials of ``pages``. Raises `RecordError` where the rule finds nothing in one, or several things."""
     from memlint.page import read
 
     for path in pages:
@@ -48,10 +49,14 @@ def plan(pages: Sequence[Path]) -> Iterator[Planned]:
 
 
 def plan_one(rule: str, name: str, text: str) -> Planned:
-    """One trial: the finding of ``rule`` in ``text`` and memlint's own repair of it. Raises `RecordError`."""
+    """One trial: the finding of ``rule`` in ``text`` and memlint's own repair of it, None where that is a hint.
+
+    Watched is the loop around the finding, or where the function called has none there, the first that it has.
+    Raises `RecordError`.
+    """
     from memlint.check import Options, check_paths
     from memlint.edits import apply_edits
-    from memlint.trial.watch import locate
+    from memlint.trial.watch import first, locate
 
     path = "memlint_trial_page.py"
     report = check_paths([path], Options(select=(rule,), cache=False, overlay={path: text.encode()}))
@@ -59,31 +64,44 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
     if len(found) != 1:
         raise RecordError(f"{rule}, trial {name}: {len(found)} findings in place of one")
     finding, source = found[0], report.sources[path]
-    if finding.fix is None or not finding.fix.edits:
-        raise RecordError(f"{rule}, trial {name}: the finding has no fix to compare with")
+    edits = finding.fix.edits if finding.fix else ()
     place = locate(source.text, finding.span.line, finding.span.column)
+    target = _target(text) or place.function
+    if place.loop is None or place.function != target:
+        place = first(source.text, target)
     return {
         "rule": rule,
         "trial": name,
+        "fix": finding.fix.applicability.value if finding.fix else "none",
         "claim": (finding.claim or Claim.GROWTH).value,
         "function": place.function,
         "loop": place.loop,
         "before": source.text,
-        "after": apply_edits(source, finding.fix.edits),
+        "after": apply_edits(source, edits) if edits else None,
     }
+
+
+def _target(text: str) -> str:
+    """The function that a trial says it calls, "" where it says nothing."""
+    found = [
+        node.value.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "target" and isinstance(node.value, ast.Constant)
+    ]
+    return str(found[-1]) if found else ""
 
 
 def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dict[str, Any]]:
     """One row of figures for each planned trial on ``device``."""
     with Trials(limits) as trials:
         for item in planned:
-            arms = {"before": item["before"], "after": item["after"]}
+            arms = {arm: item[arm] for arm in ("before", "after") if item[arm] is not None}
             nowhere = "/nonexistent/memlint_trial_page.py"
             place = item["function"], item["loop"]
             spec = Spec(nowhere, "memlint_trial_page", "/nonexistent", (), *place, arms, None, device, STEPS)
             answer = trials.run(spec)
             verdict = judge(Claim(item["claim"]), answer, "harness", device)
-            row = {key: item[key] for key in ("rule", "trial")}
+            row = {key: item[key] for key in ("rule", "trial", "fix")}
             row |= {**verdict.as_json(), "measure": verdict.measure, "torch": answer.data.get("torch", "")}
             for arm, measured in (("before", verdict.before), ("after", verdict.after)):
                 if measured is not None:

@@ -59,6 +59,13 @@ def locate(text: str, line: int, column: int) -> Place:
     return Place(".".join(names), list(_loops(scope)).index(chosen), ast.unparse(_iterated(chosen)))  # type: ignore[arg-type]
 
 
+def first(text: str, function: str) -> Place:
+    """The place to watch for the whole of ``function`` in ``text``: its first loop, or else its calls."""
+    scope = definition(ast.parse(text), Place(function))
+    loop = next(_loops(scope), None) if scope is not None else None
+    return Place(function) if loop is None else Place(function, 0, ast.unparse(_iterated(loop)))
+
+
 def rewrite(tree: ast.Module, place: Place) -> ast.Module:
     """Wrap the loop at ``place`` in ``tree`` itself: its iterable, or its condition, first calls the watch.
 
