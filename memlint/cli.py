@@ -29,6 +29,8 @@ _BUILT_IN_PAGES = {
     "removes it.\n",
 }
 
+FAILURES = 10  # of memlint's own, a line each: one fault may show in every function
+
 
 class _Commands(click.Group):
     """Commands, of which `confirm` is loaded only when it is called for."""
@@ -179,8 +181,10 @@ class _Check:
             click.echo(text_out, nl=False)
         if not given["diff"]:
             self._print(report, to_stderr=bool(text_out))
-        for error in report.errors:
+        for error in report.errors[:FAILURES]:
             _say(error)
+        if len(report.errors) > FAILURES:
+            _say(f"and {len(report.errors) - FAILURES} failures more of its own")
         if report.errors:
             return 2
         return 1 if failing and not given["exit_zero"] else 0

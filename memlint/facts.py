@@ -142,6 +142,7 @@ class Value:
     device: str = ""  # "host", "device", "model" (wherever the model is) or "" (cannot be told)
     view: bool = False  # shares the storage of a larger tensor
     scalar: bool = False  # zero-dimensional
+    part: bool = False  # one of several things that an unknown call returns: it need not be a tensor
     target: Any = None  # function, class or bound method of the project
     receiver: Value | None = None
     path: str = ""  # dotted path by which the function reached it
@@ -153,9 +154,10 @@ class Value:
 
     def but(self, **changes: Any) -> Value:
         """A copy with some fields changed."""
-        new = Value.__new__(Value)
-        for name in Value.__slots__:
-            setattr(new, name, changes[name] if name in changes else getattr(self, name))
+        new = Value(self.kind, self.deps, self.type, self.objs, self.items, self.const, self.leaf, self.device, self.view,
+                    self.scalar, self.part, self.target, self.receiver, self.path, self.site)  # fmt: skip
+        for name, value in changes.items():
+            setattr(new, name, value)
         return new
 
 

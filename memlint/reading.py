@@ -336,7 +336,8 @@ class Reading:
         tensor = "tensor" if kinds & {"tensor", "parameter", "indices"} else "unknown"
         device = self.placed(values)
         scalar = all(v.scalar or v.kind == "number" for v in values)
-        return Value(tensor, deps, device=device, scalar=scalar, site=node)
+        part = tensor == "unknown" and all(v.part or not v.deps for v in values) and any(v.part for v in values)
+        return Value(tensor, deps, device=device, scalar=scalar, part=part, site=node)
 
     def item(self, value: Value, index: int, count: int) -> Value:
         """Element ``index`` of a value that is unpacked into ``count`` names."""
@@ -345,12 +346,8 @@ class Reading:
         if value.kind == "tensor" and not value.objs:
             return Value("tensor", value.deps, view=True, device=value.device)
         if value.kind == "unknown" and not value.objs:
-            deps = value.deps
-            made = any(n.origin in (Origin.FORWARD, Origin.CALL) and not n.data for n in deps)
-            if made and self.grad is not Grad.OFF:  # each part has, or has not, a graph of its own
-                site = value.site or self.stmt
-                deps = frozenset({self.node(Origin.CALL, site, "", key=("part", index), inputs=deps)})
-            return Value("unknown", deps, device=value.device)
+            called = any(n.origin is Origin.CALL for n in value.deps)
+            return Value("unknown", value.deps, device=value.device, part=called)
         return self.element(value, None)
 
     def element(self, value: Value, node: ast.AST | None) -> Value:
