@@ -21,7 +21,7 @@ from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, join
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, join
 
 VARIANTS = 12  # readings of one function with different arguments
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential")
+_DISPLAYS: dict[type, str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
 PROPERTIES = frozenset({"property", "cached_property"})
 TENSOR_WORDS = frozenset(
     [
@@ -120,6 +121,7 @@ class Project:
         self._decorated: dict[Definition, Grad] = {}
         self._relevant: dict[Module, bool] = {}
         self._plain: dict[Definition, tuple[Any, ...]] = {}
+        self._stated: dict[tuple[Definition, str], tuple[str, str]] = {}
         self._handing: set[Definition] = set()
         self.closures: dict[Definition, dict[str, Value]] = {}
         self.hooks: dict[Definition, list[tuple[Reading, Value, str]]] = defaultdict(list)
@@ -176,28 +178,37 @@ class Project:
 
     def flow(self, definition: Definition) -> Flow | None:
         """The function read with only what the use of its arguments says of them. None while it is being read."""
+        found = self._flows.get((definition, ()))
+        if found is not None:
+            return found
         outer = definition.outer
         if outer is not None and definition not in self.closures:
             self.flow(outer)
-        return self._read(definition, self._symbolic(definition, {}), (), 0)
+        return self._read(definition, {}, (), 0)
 
     def summary(self, target: Definition, bound: dict[str, Value], depth: int) -> Flow | None:
         """The function read with what these arguments are: their kinds, types and constants, but not their graphs."""
         if depth > DEPTH:
             return None
-        arguments = self._symbolic(target, bound)
-        for name, value in arguments.items():
-            known = value.const
-            if known is not UNSET and name not in target.tested and not isinstance(known, bool):
-                value.const = UNSET  # one reading serves all callers
-        key = _signature(arguments)
+        key = self._signature(target, bound)
         plain = self._plain.get(target)
         if plain is None:
-            plain = self._plain[target] = _signature(self._symbolic(target, {}))
+            plain = self._plain[target] = self._signature(target, {})
         if key == plain or (len(self._variants[target]) >= VARIANTS and key not in self._variants[target]):
-            return self._read(target, self._symbolic(target, {}), (), depth)
+            return self._read(target, {}, (), depth)
         self._variants[target].add(key)
-        return self._read(target, arguments, key, depth)
+        return self._read(target, bound, key, depth)
+
+    def _signature(self, target: Definition, bound: dict[str, Value]) -> tuple[Any, ...]:
+        """What of the arguments a reading of the function depends on."""
+        found = []
+        for i, name in enumerate(target.parameters):
+            given = bound.get(name)
+            kind, type_, const, callee = self._shape(target, i, name, given)
+            known = isinstance(const, (bool, int, str, type(None)))
+            frozen = given is not None and bool(given.objs) and given.objs[0].frozen
+            found.append((kind, type_, const if known else UNSET, callee, frozen))
+        return tuple(found)
 
     def twins(self, definition: Definition, node: Node) -> list[Node]:
         """The node and what stands for it in other readings of the function."""
@@ -211,7 +222,7 @@ class Project:
         return found
 
     def _read(
-        self, definition: Definition, arguments: dict[str, Value], key: tuple[Any, ...], depth: int
+        self, definition: Definition, bound: dict[str, Value], key: tuple[Any, ...], depth: int
     ) -> Flow | None:
         place = (definition, key)
         if place in self._flows:
@@ -220,7 +231,7 @@ class Project:
             return None
         self._running.add(place)
         try:
-            flow = Flow(self, definition, arguments, depth)
+            flow = Flow(self, definition, self._symbolic(definition, bound), depth)
         finally:
             self._running.discard(place)
         self._flows[place] = flow
@@ -232,45 +243,22 @@ class Project:
         node = definition.node
         for i, name in enumerate(definition.parameters):
             given = bound.get(name)
-            if i == 0 and definition.bound and definition.cls is not None:
-                cls = definition.cls
-                if given is not None:
-                    cls = self.class_named(given.type) or cls
-                if self.is_classmethod(definition):
-                    found[name] = Value("class", type=cls.full_name, target=cls)
-                    continue
-                kind = self.class_kind(cls)
-                obj = Obj(kind, node, name=name, parameter=0, type=cls.full_name, home=definition)
-                if given is not None and given.objs:
-                    obj.frozen = given.objs[0].frozen
-                found[name] = Value(kind, type=cls.full_name, objs=(obj,), path=name)
-                continue
-            kind, type_, const, target = "unknown", "", UNSET, None
-            if given is not None:
-                kind, type_, const = given.kind, given.type, given.const
-                target = given.target if isinstance(given.target, (Definition, Class)) else None
-                if isinstance(const, Mode):
-                    const = UNSET
-            if kind == "unknown":
-                kind, type_ = self._annotated(definition, name)
-            if kind == "unknown":
-                kind = self.uses(definition)[name].role if name in self.uses(definition) else ""
-                if not kind and given is None and name in self.uses(definition) and self.uses(definition)[name].called:
-                    kind, type_ = self._handed(definition, name)
-                kind = kind or "unknown"
-            if kind in ("gradient", "method", "constant", "namespace", "library", "slice", "range"):
-                kind = "unknown"
-            mark = Node(Origin.PARAMETER, node, name, Grad.ON, (), index=i, path=definition.module.source.path,
-                        owner=definition)  # fmt: skip
+            kind, type_, const, target = self._shape(definition, i, name, given)
             obj = Obj(kind, node, name=name, parameter=i, type=type_, home=definition)
             if given is not None and given.objs:
-                obj.frozen, obj.bounded = given.objs[0].frozen, given.objs[0].bounded
+                obj.frozen = given.objs[0].frozen
+            if i == 0 and definition.bound and definition.cls is not None:
+                objs = (obj,) if kind != "class" else ()
+                found[name] = Value(kind, type=type_, target=target, objs=objs, path=name if objs else "")
+                continue
+            mark = Node(Origin.PARAMETER, node, name, Grad.ON, (), index=i, path=definition.module.source.path,
+                        owner=definition)  # fmt: skip
+            if given is not None and given.objs:
+                obj.bounded = given.objs[0].bounded
                 obj.evaluates, obj.trains = given.objs[0].evaluates, given.objs[0].trains
-            default = definition.defaults.get(name)
-            if given is None and isinstance(default, (ast.List, ast.Dict, ast.Set)):
+            if given is None and isinstance(definition.defaults.get(name), (ast.List, ast.Dict, ast.Set)):
                 obj = self._defaults.setdefault((definition, name), obj)
-                obj.kind = kind = {ast.List: "list", ast.Dict: "dict"}.get(type(default), "set")
-                obj.owner = definition
+                obj.kind, obj.owner = kind, definition
             deps = EMPTY if kind in GRAPHLESS else frozenset({mark})
             value = Value(kind, deps, type_, (obj,), path=name, const=const, target=target)
             if given is not None and kind not in CONTAINERS:
@@ -279,6 +267,41 @@ class Project:
                 value.items = given.items
             found[name] = value
         return found
+
+    def _shape(self, definition: Definition, i: int, name: str, given: Value | None) -> tuple[str, str, Any, Any]:
+        """Kind, type, constant and callee of a parameter, by what it is given, else by annotation, use and default."""
+        cls = definition.cls
+        if i == 0 and cls is not None and definition.bound:
+            if given is not None:
+                cls = self.class_named(given.type) or cls
+            if self.is_classmethod(definition):
+                return "class", cls.full_name, UNSET, cls
+            return self.class_kind(cls), cls.full_name, UNSET, None
+        kind, type_, const, target = "unknown", "", UNSET, None
+        if given is not None:
+            kind, type_, const = given.kind, given.type, given.const
+            target = given.target if isinstance(given.target, (Definition, Class)) else None
+            if isinstance(const, Mode) or not (isinstance(const, bool) or name in definition.tested):
+                const = UNSET  # one reading serves all callers
+        if kind == "unknown":
+            stated = self._stated.get((definition, name))
+            if stated is None:
+                stated = self._annotated(definition, name)
+                use = self.uses(definition).get(name)
+                if stated[0] == "unknown" and use is not None and use.role:
+                    stated = (use.role, "")
+                self._stated[definition, name] = stated
+            kind, type_ = stated
+            if kind == "unknown" and given is None:
+                use = self.uses(definition).get(name)
+                if use is not None and use.called:
+                    kind, type_ = self._handed(definition, name)
+                    kind = kind or "unknown"
+        elif kind in ("gradient", "method", "constant", "namespace", "library", "slice", "range"):
+            kind = "unknown"
+        if given is None:
+            kind = _DISPLAYS.get(type(definition.defaults.get(name)), kind)
+        return kind, type_, const, target
 
     def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
         """Kind and type of what all callers hand over for a parameter that the function calls."""
@@ -1003,20 +1026,6 @@ class Project:
                 for event in flow.events if flow is not None else ():
                     if event.verb == "freeze" and obj in event.receiver.objs:
                         obj.frozen = True
-
-
-def _signature(arguments: dict[str, Value]) -> tuple[Any, ...]:
-    """What of the arguments a reading of the function depends on."""
-    return tuple(
-        (
-            v.kind,
-            v.type,
-            v.const if isinstance(v.const, (bool, int, str, type(None), Symbol)) else UNSET,
-            v.target if isinstance(v.target, (Definition, Class)) else None,
-            bool(v.objs and v.objs[0].frozen),
-        )
-        for v in arguments.values()
-    )
 
 
 def _last(node: ast.expr) -> str:

@@ -55,7 +55,10 @@ class Splice:
         if len(self.caller.events) > EVENTS:
             return False
         verb = event.verb
-        if verb in ("set", "sum"):
+        if verb == "set":
+            value = event.value
+            return value.kind not in GRAPHLESS and bool(value.deps) and self.hangs(value)
+        if verb == "sum":
             return bool(event.value.deps) and event.value.kind not in GRAPHLESS
         if verb == "store":
             return bool(self.flow.held(event.value)) or (event.target is not None and event.target.parameter >= 0)
@@ -64,6 +67,16 @@ class Splice:
         if verb == "forward":
             return event.grad is not Grad.OFF
         return True
+
+    def hangs(self, value: Value) -> bool:
+        """Whether a value hangs on anything in the caller: what comes from arguments without a graph has none."""
+        for node in self.flow.held(value):
+            if node.origin is not Origin.PARAMETER or node.index < 0 or node.owner is not self.flow.definition:
+                return True
+            argument = self.by_index.get(node.index)
+            if argument is not None and self.caller.held(argument):
+                return True
+        return False
 
     def deps(self, deps: frozenset[Node]) -> frozenset[Node]:
         if not deps:
@@ -140,8 +153,8 @@ class Splice:
         return made
 
     def value(self, value: Value) -> Value:
-        if value is UNKNOWN or value is NOTHING:
-            return value
+        if not (value.deps or value.objs or value.items or value.receiver or value.path):
+            return value  # the same to everybody
         found = self.values.get(id(value))
         if found is not None:
             return found
