@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memlint import edits
-from memlint.extract import Definition, own_nodes
+from memlint.extract import Definition, children, own_nodes, walk
 from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
 from memlint.roles import MODULE
@@ -279,7 +279,7 @@ class Function:
         found = self._assigned.get(loop)
         if found is None:
             names: set[str] = set()
-            for node in ast.walk(loop):
+            for node in walk(loop):
                 if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
                     names.add(chain(node))
             found = self._assigned[loop] = frozenset(names)
@@ -288,7 +288,7 @@ class Function:
     def fixed(self, expression: ast.AST, loop: ast.AST) -> bool:
         """Whether an expression means the same in every iteration of a loop: it reads nothing that the loop binds."""
         bound = self.assigned(loop)
-        for node in ast.walk(expression):
+        for node in walk(expression):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 name = chain(node)
                 if any(name == b or name.startswith(b + ".") for b in bound):
@@ -321,7 +321,7 @@ class Function:
         return not self.restarted(event.name, inner)
 
     def restarted(self, name: str, loop: ast.AST) -> bool:
-        for node in ast.walk(loop):
+        for node in walk(loop):
             targets = (
                 node.targets
                 if isinstance(node, ast.Assign)
@@ -333,11 +333,11 @@ class Function:
                 for t in target.elts if isinstance(target, ast.Tuple) else [target]:
                     if chain(t) == name and not any(
                         chain(n) == name
-                        for n in ast.walk(getattr(node, "value", None) or target)
+                        for n in walk(getattr(node, "value", None) or target)
                         if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
                     ):
                         return True
-        return isinstance(loop, ast.For) and any(chain(n) == name for n in ast.walk(loop.target))
+        return isinstance(loop, ast.For) and any(chain(n) == name for n in walk(loop.target))
 
     def total(self, event: Event) -> Node | None:
         """The node that marks the uses of a running total."""
@@ -459,6 +459,17 @@ class Function:
         name = self.source.path.rpartition("/")[2]
         return bool(_TEST_FILE.match(name)) or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
 
+    def runs_models_in(self, loop: ast.AST) -> bool:
+        """Whether a loop runs a model, or whatever was handed to the function to be called."""
+        return any(
+            loop in e.loops
+            and (
+                e.verb == "forward"
+                or (e.callee is None and e.receiver.kind == "unknown" and e.receiver.receiver is None and bool(e.args))
+            )
+            for e in self.events("forward", "call")
+        )
+
     @cached_property
     def runs_one_epoch(self) -> bool:
         """Whether the function is called in a loop and trains in one loop of its own at most."""
@@ -487,7 +498,7 @@ class Function:
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_"):
                 continue
             for read in self.own("read_grad"):
-                if read.receiver.kind == "parameter" and any(n is read.site for n in ast.walk(call.func.value)):
+                if read.receiver.kind == "parameter" and any(n is read.site for n in walk(call.func.value)):
                     yield call
                     break
 
@@ -612,14 +623,14 @@ class Function:
         """The statement that each expression of the function belongs to."""
         found: dict[ast.AST, ast.stmt] = {}
 
-        def walk(node: ast.AST, stmt: ast.stmt | None) -> None:
-            for child in ast.iter_child_nodes(node):
+        def visit(node: ast.AST, stmt: ast.stmt | None) -> None:
+            for child in children(node):
                 own = child if isinstance(child, ast.stmt) else stmt
                 if own is not None:
                     found[child] = own
-                walk(child, own)
+                visit(child, own)
 
-        walk(self.node, None)
+        visit(self.node, None)
         return found
 
     @cached_property
@@ -628,7 +639,7 @@ class Function:
         stack: list[ast.AST] = [self.node]
         while stack:
             node = stack.pop()
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 found[child] = node
                 stack.append(child)
         return found

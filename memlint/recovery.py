@@ -101,9 +101,11 @@ def _heavy(event: Event | None) -> bool:
 def _again(fn: Function, call: ast.Call, event: Event | None, tried: set[str]) -> bool:
     if not _heavy(event) or event is None:
         return False
+    if event.callee is fn.definition:
+        return True
     if isinstance(event.callee, Definition) and not _runs_a_model(fn, event.callee):
         return False
-    return event.callee is fn.definition or chain(call.func) in tried
+    return chain(call.func) in tried
 
 
 def _runs_a_model(fn: Function, callee: Definition) -> bool:
