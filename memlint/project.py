@@ -221,9 +221,7 @@ class Project:
                     found.append(twin)
         return found
 
-    def _read(
-        self, definition: Definition, bound: dict[str, Value], key: tuple[Any, ...], depth: int
-    ) -> Flow | None:
+    def _read(self, definition: Definition, bound: dict[str, Value], key: tuple[Any, ...], depth: int) -> Flow | None:
         place = (definition, key)
         if place in self._flows:
             return self._flows[place]
@@ -305,7 +303,7 @@ class Project:
 
     def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
         """Kind and type of what all callers hand over for a parameter that the function calls."""
-        if definition in self._handing or len(self.mentioning(definition.name)) > FEW:
+        if definition in self._handing or len(self._within_reach(definition)) > FEW:
             return "", ""
         self._handing.add(definition)
         try:
@@ -421,7 +419,9 @@ class Project:
         while outer is not None:
             env = self.closures.get(definition)
             if env is not None and name in env:
-                return env[name]
+                value = env[name]
+                use = self.uses(outer).get(name) if value.kind == "unknown" else None
+                return value.but(kind="module") if use is not None and use.role == "module" else value
             if name in outer.parameters:
                 flow = self._flows.get((outer, ()))
                 return flow.arguments.get(name) if flow is not None else self._symbolic(outer, {}).get(name)
@@ -565,6 +565,8 @@ class Project:
                         if not definition.bound:
                             continue
                         me = definition.positional[0]
+                        if f"{me}." not in definition.text:
+                            continue
                         for node in own_nodes(definition.node):
                             targets = (
                                 node.targets if isinstance(node, ast.Assign)
@@ -876,14 +878,7 @@ class Project:
                     if isinstance(c, Class) and definition.name in c.methods:
                         overridden.add(c.methods[definition.name])
             name = definition.name
-            if name in ("__init__", "forward", "__call__") and cls is not None:
-                candidates = [d for c in (cls, *self.names.derived(cls)) for d in self.mentioning(c.name)]
-                candidates += self.mentioning(name) if name == "forward" else []
-            else:
-                candidates = self.mentioning(name)
-            if cls is None and definition.outer is None:  # only those can call it who import it
-                near = definition.module
-                candidates = [c for c in candidates if c.module is near or near in self.imported(c.module)]
+            candidates = self._within_reach(definition)
             if len(candidates) > CROWD:
                 self.crowded.add(definition)
                 candidates = candidates[:0]
@@ -925,6 +920,18 @@ class Project:
                     if isinstance(func, ast.Attribute) and func.attr == definition.name:
                         found.append((flow, event))
         return found  # type: ignore[return-value]
+
+    def _within_reach(self, definition: Definition) -> list[Definition]:
+        """The functions that may call a function: those that mention it, or its class, and can see it."""
+        cls, name = definition.cls, definition.name
+        if name in ("__init__", "forward", "__call__") and cls is not None:
+            found = [d for c in (cls, *self.names.derived(cls)) for d in self.mentioning(c.name)]
+            return found + (self.mentioning(name) if name == "forward" else [])
+        found = self.mentioning(name)
+        if cls is None and definition.outer is None:  # only those can call it who import it
+            near = definition.module
+            found = [c for c in found if c.module is near or near in self.imported(c.module)]
+        return found
 
     def imported(self, module: Module) -> frozenset[Module]:
         """The files that a file imports, and those that a package it imports hands on."""
