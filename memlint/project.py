@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
+    r"backward|zero_grad|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
 )
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)"
