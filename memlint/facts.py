@@ -154,8 +154,10 @@ class Value:
 
     def but(self, **changes: Any) -> Value:
         """A copy with some fields changed."""
-        new = Value(self.kind, self.deps, self.type, self.objs, self.items, self.const, self.leaf, self.device, self.view,
-                    self.scalar, self.part, self.target, self.receiver, self.path, self.site)  # fmt: skip
+        new = Value(
+            self.kind, self.deps, self.type, self.objs, self.items, self.const, self.leaf, self.device,
+            self.view, self.scalar, self.part, self.target, self.receiver, self.path, self.site,
+        )  # fmt: skip
         for name, value in changes.items():
             setattr(new, name, value)
         return new

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.facts import NOTHING, UNKNOWN, Event, Grad, Node, Obj, Origin, Value
+from memlint.facts import UNKNOWN, Event, Grad, Node, Obj, Origin, Value
 from memlint.values import EMPTY, GRAPHLESS
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Splice:
             return value.kind not in GRAPHLESS and bool(value.deps) and self.hangs(value)
         if verb == "sum":
             return bool(event.value.deps) and event.value.kind not in GRAPHLESS
+        if verb in ("store", "clear") and event.target is not None and self.made_for_call(event.target):
+            return False
         if verb == "store":
             return bool(self.flow.held(event.value)) or (event.target is not None and event.target.parameter >= 0)
         if verb == "build":
@@ -67,6 +69,14 @@ class Splice:
         if verb == "forward":
             return event.grad is not Grad.OFF
         return True
+
+    def made_for_call(self, obj: Obj) -> bool:
+        """Whether an object is the ``**kwargs`` of the call, which nobody but the callee ever sees."""
+        if obj.parameter < 0 or obj.home is not self.flow.definition or obj in self.flow.returns.objs:
+            return False
+        argument = self.by_index.get(obj.parameter)
+        mine = argument.obj if argument is not None else None
+        return mine is not None and mine.site is obj.site and mine.home is None and mine.owner is None
 
     def hangs(self, value: Value) -> bool:
         """Whether a value hangs on anything in the caller: what comes from arguments without a graph has none."""
