@@ -170,7 +170,10 @@ def _write(outcomes: list[Outcome], folder: Path) -> None:
         if outcome.harness:
             finding = outcome.finding
             file = folder / f"{Path(finding.path).stem}_{finding.span.line}_{finding.code.lower()}.py"
-            file.write_text(outcome.harness, encoding="utf-8")
+            try:
+                file.write_text(outcome.harness, encoding="utf-8")
+            except (OSError, UnicodeEncodeError) as error:
+                raise click.ClickException(f"harnesses cannot be written: {error}") from None
             click.echo(f"memlint: {file}", err=True)
 
 

@@ -50,18 +50,29 @@ class Confirmer:
         self._trials.close()
 
     def outcome(self, finding: Finding, source: Source) -> Outcome:
-        """Run what ``finding`` flags as written and as repaired, and judge."""
+        """Run what ``finding`` flags as written and as repaired, and judge; what cannot be run is undecided.
+
+        Raises `run.TrialError` where no trial can run at all.
+        """
         tier = "called" if self.settings.harness is None else "harness"
+        try:
+            return self._outcome(finding, source, tier)
+        except harness.CannotRun as error:
+            reason = str(error)
+        except TrialError:
+            raise
+        except Exception as error:  # no finding may take the others along
+            reason = f"memlint fails to run it: {type(error).__name__}: {error}; {SUPPLY}"
         claim = finding.claim or Claim.GROWTH
-        device = self._chosen_devices()[0]
+        return Outcome(finding, undecided(claim, tier, self._chosen_devices()[0], reason))
+
+    def _outcome(self, finding: Finding, source: Source, tier: str) -> Outcome:
         if source.is_notebook:
-            return Outcome(finding, undecided(claim, tier, device, "it stands in a notebook, which cannot be called"))
+            raise harness.CannotRun("it stands in a notebook, which cannot be called")
+        claim = finding.claim or Claim.GROWTH
         edits = finding.fix.edits if finding.fix else ()
         repaired = apply_edits(source, edits) if edits else None
-        try:
-            harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
-        except harness.CannotRun as error:
-            return Outcome(finding, undecided(claim, tier, device, str(error)))
+        harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
         best: Outcome | None = None
         for device in self._chosen_devices():
             for text in harnesses:

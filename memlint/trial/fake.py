@@ -50,6 +50,8 @@ class FakeLedger(Ledger):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _aten._local_scalar_dense.default:
             if args[0].dtype is torch.bool:
+                if torch.is_anomaly_check_nan_enabled() and torch._C._current_graph_task_id() != -1:
+                    return False  # anomaly mode asks whether a gradient has NaNs
                 self.doubt = _BOOLEAN
             return _one(args[0].dtype)
         if func is _aten._pin_memory.default:

@@ -97,8 +97,9 @@ class Trials:
             file.write_text(json.dumps({**asdict(spec), "folder": folder}))
             request = {"spec": str(file), "timeout": limits.timeout, "memory": limits.memory}
             assert server.stdin is not None
-            server.stdin.write(json.dumps(request) + "\n")
-            server.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has just died; that it does not answer says so
+                server.stdin.write(json.dumps(request) + "\n")
+                server.stdin.flush()
             reply = self._read(limits.timeout + MARGIN)
             log = Path(folder, "log.txt")
             text = log.read_text(errors="replace")[-20_000:] if log.exists() else ""

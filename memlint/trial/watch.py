@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+_LINE_END = re.compile(r"\r\n|\r|\n")  # as Python counts lines: str.splitlines ends some at a form feed
 WATCH, TICK = "__memlint_watch__", "__memlint_tick__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -37,7 +39,7 @@ def locate(text: str, line: int, column: int) -> Place:
     It is the innermost loop around it that runs over steps, not over the parts of one.
     """
     tree = ast.parse(text)
-    position = line, len(text.splitlines()[line - 1][: column - 1].encode())
+    position = line, len(_LINE_END.split(text)[line - 1][: column - 1].encode())
     names: list[str] = []
     scope: ast.AST = tree
     around: list[ast.AST] = []
