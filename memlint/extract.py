@@ -16,6 +16,11 @@ from memlint.source import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
+_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}
+_PLAIN = frozenset("ctx op ops id attr arg kind type_comment asname level module rest simple is_async conversion".split())
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal})
+_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
 
@@ -104,9 +109,9 @@ class Definition:
     def tested(self) -> frozenset[str]:
         """Names that conditions of the function read: what an argument is matters most where it decides a branch."""
         found: set[str] = set()
-        for node in ast.walk(self.node):
+        for node in walk(self.node):
             if isinstance(node, (ast.If, ast.IfExp, ast.While)):
-                found.update(n.id for n in ast.walk(node.test) if isinstance(n, ast.Name))
+                found.update(n.id for n in walk(node.test) if isinstance(n, ast.Name))
         return frozenset(found)
 
     @property
@@ -135,14 +140,40 @@ class Definition:
         return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(self.node))
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """`ast.iter_child_nodes` without operators and contexts, which have no place of their own; it is much faster."""
+    found: list[ast.AST] = []
+    kind = type(node)
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
+    for name in names:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            found += [n for n in value if isinstance(n, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> list[ast.AST]:
+    """A node and all below it, in the order of `ast.walk`, without operators and contexts."""
+    found = [node]
+    for each in found:  # grows as it goes
+        if type(each) not in _LEAVES:
+            found += children(each)
+    return found
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Every node below a function that belongs to it and not to a function or class inside it."""
-    stack = list(ast.iter_child_nodes(node))
+    stack = children(node)
     while stack:
         child = stack.pop()
         yield child
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            stack.extend(ast.iter_child_nodes(child))
+        kind = type(child)
+        if kind not in _LEAVES and kind not in _SCOPES:
+            stack += children(child)
 
 
 class Module:
@@ -195,12 +226,14 @@ class Module:
         """The functions that a line lies in."""
         found = self._functions_at.get(line)
         if found is None:
-            found = self._functions_at[line] = [
-                d
-                for d in self.definitions
-                if not isinstance(d.node, ast.Module) and d.node.lineno <= line <= (d.node.end_lineno or 0)
-            ]
+            found = self._functions_at[line] = [d for d, first, last in self._extents if first <= line <= last]
         return found
+
+    @cached_property
+    def _extents(self) -> list[tuple[Definition, int, int]]:
+        """The functions with their first and last line."""
+        nodes = ((d, d.node) for d in self.definitions)
+        return [(d, n.lineno, n.end_lineno or 0) for d, n in nodes if not isinstance(n, ast.Module)]
 
     @cached_property
     def _starts(self) -> list[int]:

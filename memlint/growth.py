@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memlint.extract import Class, Definition, Module, own_nodes
+from memlint.extract import Class, Definition, Module, own_nodes, walk
 from memlint.facts import Answer, Event, Obj, Value
 from memlint.function import CONSTRUCTORS, Function
 from memlint.values import chain
@@ -228,7 +228,7 @@ def _reads(node: ast.AST, name: str) -> int:
 
 
 def _loads(node: ast.AST, name: str) -> Iterator[ast.AST]:
-    for n in ast.walk(node):
+    for n in walk(node):
         read = isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Load)
         if read and ast.unparse(n) == name:
             yield n
@@ -249,13 +249,13 @@ def _few(loop: ast.AST) -> bool:
 
 def _started(fn: Function, loop: ast.AST, name: str, stmt: ast.AST) -> bool:
     """Whether the body gives the result a first value in every iteration, rather than under ``if result is None``."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if node is not stmt and isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [ast.unparse(e) for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])]
             if name in names and not _branch_of(fn, node, name) and node.value is not None:
                 return True
-        elif isinstance(node, ast.For) and any(ast.unparse(n) == name for n in ast.walk(node.target)):
+        elif isinstance(node, ast.For) and any(ast.unparse(n) == name for n in walk(node.target)):
             return True
     return False
 

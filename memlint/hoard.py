@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
+from memlint.extract import children, walk
 from memlint.facts import Answer, Event, Value
 from memlint.function import Function
 from memlint.values import GRAPHLESS, chain
@@ -121,11 +122,11 @@ class _Loop:
         for generator in getattr(loop, "generators", ()):
             self.take(generator.target, generator.iter)
         self.sources: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(loop):
+        for node in walk(loop):
             self.note(node)
 
     def take(self, target: ast.expr, iterable: ast.expr) -> None:
-        self.targets |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+        self.targets |= {n.id for n in walk(target) if isinstance(n, ast.Name)}
         self.iterables.append(iterable)
 
     def note(self, node: ast.AST) -> None:
@@ -140,7 +141,7 @@ class _Loop:
         else:
             return
         for target in bound:
-            for n in ast.walk(target):
+            for n in walk(target):
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                     self.sources.setdefault(n.id, []).append(value)
 
@@ -149,7 +150,7 @@ class _Loop:
         names: set[str] = set()
         seen = [expr]
         for each in seen:
-            for n in ast.walk(each):
+            for n in walk(each):
                 if isinstance(n, ast.Name) and n.id not in names:
                     names.add(n.id)
                     seen.extend(v for v in self.sources.get(n.id, ()) if v not in seen)
@@ -190,7 +191,7 @@ class _Loop:
 
     def takes_batches(self, expr: ast.expr) -> bool:
         names, seen = self.closure(expr)
-        calls = [n for each in seen for n in ast.walk(each) if isinstance(n, ast.Call)]
+        calls = [n for each in seen for n in walk(each) if isinstance(n, ast.Call)]
         if any(isinstance(c.func, ast.Name) and c.func.id in self.targets for c in calls):
             return False  # for layer in layers: it is the parts of one forward
         if any(isinstance(c.func, ast.Name) and c.func.id == "next" for c in calls):
@@ -206,12 +207,12 @@ class _Loop:
         for _ in range(3):
             data |= {n for n in names - data if any(self.made_of(v, data) for v in self.sources.get(n, ()))}
         # Slices of one tensor are pieces of one batch, unless each goes to the device by itself.
-        sliced = any(_slices(n) for i in self.iterables for n in ast.walk(i) if isinstance(n, ast.Call))
+        sliced = any(_slices(n) for i in self.iterables for n in walk(i) if isinstance(n, ast.Call))
         return any(self.fed(c, data) and (not sliced or _moves(c)) for c in calls)
 
     @staticmethod
     def reads(expr: ast.expr, names: set[str]) -> bool:
-        return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(expr))
+        return any(isinstance(n, ast.Name) and n.id in names for n in walk(expr))
 
     def fed(self, call: ast.Call, names: set[str]) -> bool:
         """Whether a call moves the loop's element, or is made on it: ``x.to(device)``, ``model(x)``, ``model(**x)``."""
@@ -253,18 +254,18 @@ def _order(node: ast.AST, name: str) -> bool | None:
     """True if a statement reads the name first, False if it binds it first, None if it does neither."""
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Load) if node.id == name else None
-    children = list(ast.iter_child_nodes(node))
+    below = children(node)
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
-        children = [node.value, *(c for c in children if c is not node.value)]
+        below = [node.value, *(c for c in below if c is not node.value)]
     elif isinstance(node, (ast.For, ast.AsyncFor)):
-        children = [node.iter, node.target, *node.body, *node.orelse]
+        below = [node.iter, node.target, *node.body, *node.orelse]
     elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-        children = [*node.generators, node.elt]
+        below = [*node.generators, node.elt]
     elif isinstance(node, ast.DictComp):
-        children = [*node.generators, node.key, node.value]
+        below = [*node.generators, node.key, node.value]
     elif isinstance(node, ast.comprehension):
-        children = [node.iter, node.target, *node.ifs]
-    for child in children:
+        below = [node.iter, node.target, *node.ifs]
+    for child in below:
         found = _order(child, name)
         if found is not None:
             return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from memlint.extract import Definition
+from memlint.extract import Definition, walk
 from memlint.facts import Answer, Event
 from memlint.function import Function
 from memlint.values import chain
@@ -36,7 +36,7 @@ def _dropped(fn: Function, hook: Event) -> bool:
         return False
     target = stmt.targets[0]
     return isinstance(target, ast.Name) and not any(
-        isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load) for n in ast.walk(fn.node)
+        isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load) for n in walk(fn.node)
     )
 
 
@@ -141,7 +141,7 @@ def _held(fn: Function, hook: ast.expr, name: str) -> str:
         return ""
     if any(_reads(d, name) for d in nested.defaults.values()):
         return "value"
-    bound = {n.id for n in ast.walk(nested.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound = {n.id for n in walk(nested.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     free = name not in nested.parameters and name not in bound
     return "cell" if free and any(_mentions(s, name) for s in nested.node.body) else ""
 
@@ -152,4 +152,4 @@ def _reads(node: ast.expr, name: str) -> bool:
 
 
 def _mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+    return any(isinstance(n, ast.Name) and n.id == name for n in walk(node))

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from memlint.becomes import Path, Search
-from memlint.extract import Definition
+from memlint.extract import Definition, walk
 from memlint.facts import Event, Grad, Value
 from memlint.function import Function
 from memlint.hoard import container
@@ -61,7 +61,7 @@ class Readers(Search):
                 self.lose(call)
                 continue
             name = keyword.value.args.args[0].arg if keyword.value.args.args else ""
-            for n in ast.walk(keyword.value.body):
+            for n in walk(keyword.value.body):
                 if isinstance(n, ast.Name) and n.id == name:
                     self.record = True
                     self.follow(where, n, path, False)
@@ -128,7 +128,7 @@ def _width(fn: Function, forward: Event) -> int:
     head = chain(value.func) if isinstance(value, ast.Call) else ""
     if not head.startswith("self."):
         return 0
-    for node in ast.walk(init.node):
+    for node in walk(init.node):
         if isinstance(node, ast.Assign) and any(chain(t) == head for t in node.targets):
             call = node.value
             named = fn.project.names.resolve(call.func, init) if isinstance(call, ast.Call) else None
@@ -151,7 +151,7 @@ def _last_use(fn: Function, name: str, loop: ast.For | ast.While, stmt: ast.Assi
     """The statement of the loop's body that uses a result last; None where it is let go, shared or wanted later."""
     last: ast.stmt | None = None
     for each in loop.body:
-        for node in ast.walk(each):
+        for node in walk(each):
             if isinstance(node, ast.Name) and node.id == name:
                 if isinstance(node.ctx, ast.Del) or (isinstance(node.ctx, ast.Store) and each is not stmt):
                     return None
@@ -160,7 +160,7 @@ def _last_use(fn: Function, name: str, loop: ast.For | ast.While, stmt: ast.Assi
                     if _shared(fn, node):
                         return None
     everywhere = sum(1 for n in fn.nodes_of(ast.Name) if chain(n) == name)
-    inside = sum(1 for b in loop.body for n in ast.walk(b) if isinstance(n, ast.Name) and n.id == name)
+    inside = sum(1 for b in loop.body for n in walk(b) if isinstance(n, ast.Name) and n.id == name)
     if last is None or everywhere != inside or not isinstance(last, (ast.Assign, ast.AugAssign, ast.Expr)):
         return None
     return last if stmt in loop.body else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from memlint.extract import own_nodes
+from memlint.extract import children, own_nodes, walk
 from memlint.values import chain
 
 BINDINGS = (ast.Assign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.NamedExpr, ast.comprehension)
@@ -18,7 +18,7 @@ class Lifetimes:
     """The bindings and uses of the dotted names of one function."""
 
     def __init__(self, node: ast.AST) -> None:
-        self.parents = {child: parent for parent in ast.walk(node) for child in ast.iter_child_nodes(parent)}
+        self.parents = {child: parent for parent in walk(node) for child in children(parent)}
         self.loads: dict[str, list[ast.expr]] = {}
         self.binds: dict[str, list[ast.AST]] = {}
         for each in own_nodes(node):

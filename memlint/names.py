@@ -21,6 +21,7 @@ class Names:
         self._loader = loader
         self._missing: set[tuple[str, str]] = set()
         self.modules: dict[str, Module] = {}
+        self._meant: dict[tuple[str, Module], Module | None] = {}
         self._by_suffix: dict[str, list[Module]] = defaultdict(list)
         self.subclasses: dict[Class, list[Class]] = defaultdict(list)
         self._mro: dict[Class, list[Class | str]] = {}
@@ -45,6 +46,7 @@ class Names:
         except SourceError:
             return None
         self.modules[source.path] = module
+        self._meant.clear()
         clean = [p for p in parts if p not in (".", "..", "")]
         for i in range(max(0, len(clean) - 6), len(clean)):
             self._by_suffix[".".join(clean[i:])].append(module)
@@ -52,6 +54,13 @@ class Names:
 
     def module(self, dotted: str, importer: Module) -> Module | None:
         """The file that ``import dotted`` means in ``importer``, or None for a library."""
+        key = (dotted, importer)
+        if key not in self._meant:
+            found = self._module(dotted, importer)  # may read a file, which forgets what was known before
+            self._meant[key] = found
+        return self._meant[key]
+
+    def _module(self, dotted: str, importer: Module) -> Module | None:
         if not dotted:
             return None
         found = [m for m in self._by_suffix.get(dotted, ()) if m is not importer]

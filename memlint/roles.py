@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from memlint.extract import walk
+
 MODULE = frozenset(
     """parameters named_parameters state_dict load_state_dict named_modules modules named_children children
     register_forward_hook register_full_backward_hook register_buffer register_module get_submodule named_buffers
@@ -69,7 +71,7 @@ def uses(node: ast.AST) -> dict[str, Use]:
             made = found[name] = Use()
         return made
 
-    for n in ast.walk(node):
+    for n in walk(node):
         kind = type(n)
         if kind is ast.Attribute:
             base = name_of(n.value)  # type: ignore[attr-defined]
