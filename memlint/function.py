@@ -15,7 +15,8 @@ from memlint.flow import Flow
 from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
-from memlint.target import Target
+from memlint.target import UNKNOWN as UNKNOWN_TARGET
+from memlint.target import Target, of_header
 from memlint.values import GRAPHLESS, chain
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ class Function:
 
     @property
     def target(self) -> Target:
-        """The torch versions that this file is meant for."""
-        return self.project.target_of(self.source.path)
+        """The torch versions that this file is meant for: what its project says, else what its own header does."""
+        found = self.project.target_of(self.source.path)
+        return found if found != UNKNOWN_TARGET else of_header(ast.get_docstring(self.source.tree) or "")
 
     # ------------------------------------------------------------------ what happens in the function
 

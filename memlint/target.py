@@ -25,6 +25,11 @@ _COMMAND = re.compile(
 )
 
 
+_HEADER = re.compile(
+    r"^[ \t*-]*(?:py)?torch[ \t]*(?::|==?)[ \t]*v?(\d+\.\d+)\b(?![ \t]*(?:\+|or newer|and))", re.I | re.M
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The range of torch versions, as (major, minor), that code may meet. None: open on that side."""
@@ -55,6 +60,12 @@ def parse(text: str) -> Target:
     if not re.fullmatch(r"\s*((===|==|~=|>=|<=|!=|>|<)\s*\d+(\.(\d+|\*))*\s*(,\s*|$))+", text):
         raise ValueError(f"{text!r} is no torch version such as 2.1 or >=1.7,<2")
     return from_clauses(text)
+
+
+def of_header(docstring: str) -> Target:
+    """The target that a script's docstring states in a list of what it depends on: ``torch: 0.4``, ``torch==1.2``."""
+    match = _HEADER.search(docstring)
+    return Target(_version(match[1]), _version(match[1])) if match else UNKNOWN
 
 
 def from_clauses(clauses: str) -> Target:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.target import Finder, Target, from_clauses, parse
+from memlint.target import Finder, Target, from_clauses, of_header, parse
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,17 @@ def test_a_broken_file_says_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / name).write_bytes(b"torch = [\xff((( project = 1")
     assert Finder().of(str(tmp_path / "a.py")) == Target()
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        ("Know more.\n\nDependencies:\ntorch: 0.4\nmatplotlib", "0.4"),
+        ("Requires\n * torch==1.8.0\n * numpy", "1.8"),
+        ("torch: 1.0 or newer", "unknown"),
+        ("Uses torch 1.2 features", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_a_script_may_say_in_its_header_what_it_needs(docstring: str, expected: str) -> None:
+    assert str(of_header(docstring)) == expected
