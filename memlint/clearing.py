@@ -30,7 +30,7 @@ class LateClear:
 def late_clears(fn: Function) -> Iterator[LateClear]:
     """Clears that let the last step's gradients live through a forward, though they could be gone before it."""
     for clear in fn.events("zero_grad"):
-        if not _frees(fn, clear) or clear.receiver.kind not in ("optimizer", "module", "unknown"):
+        if not _may_free(clear) or clear.receiver.kind not in ("optimizer", "module", "unknown"):
             continue
         if fn.repeated(clear) and (clear.inner is None or not _does_more(fn, clear)):
             found = _Clear(fn, clear).late()
@@ -38,10 +38,10 @@ def late_clears(fn: Function) -> Iterator[LateClear]:
                 yield found
 
 
-def _frees(fn: Function, clear: Event) -> bool:
-    """Whether the gradients are gone afterwards, and not kept as zeros."""
+def _may_free(clear: Event) -> bool:
+    """Whether the gradients are gone afterwards, or would be as soon as `zero-grad-zeroes` is heard."""
     told = clear.value.const
-    return told is True or (told is UNSET and clear.value.kind == "unknown" and not fn.target.before("2.0"))
+    return told is True or (told is UNSET and clear.value.kind == "unknown")
 
 
 def _does_more(fn: Function, clear: Event) -> bool:
