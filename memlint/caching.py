@@ -33,8 +33,10 @@ def held_by_cache(fn: Function) -> Iterator[tuple[ast.expr, str, str]]:
         keyed = next((n for n, v in flow.arguments.items() if v.kind in ("tensor", "module", "engine")), None)
         if keyed is not None:
             yield decorator, f"every `{keyed}` that it is called with", "cache by what identifies it, or not at all"
-        elif size > FEW and _on_device(flow.returns) and not all(_placed(fn, p) for p in definition.parameters):
-            yield decorator, f"{_count(size)} tensors that it returns", "bound it, or keep them on the host"
+        elif (
+            size == float("inf") and _on_device(flow.returns) and not all(_placed(fn, p) for p in definition.parameters)
+        ):
+            yield decorator, "all the tensors that it returns", "bound it, or keep them on the host"
 
 
 def _size(fn: Function, decorator: ast.expr) -> float | None:

@@ -178,7 +178,9 @@ class Function:
             return False
         if node not in self.nodes(event.value):
             return False  # what it returns has no graph
-        if self.definition.name in CONSTRUCTORS or self.is_test:
+        module = self.definition.module
+        demo = self.definition is module.top and "." in module.name and not self.differentiates
+        if self.definition.name in CONSTRUCTORS or self.is_test or demo:
             return False  # shapes are probed there, once; a unit test's forward is small and dies with it
         evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
         if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:

@@ -206,7 +206,7 @@ def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | 
     """
     name = ast.unparse(stmt.targets[0])
     root = chain(stmt.targets[0])
-    if not root or "." in root or _reads(call, name) != 1:
+    if not root or "." in root or _reads(call, name) != 1 or _now_and_then(fn, stmt):
         return None
     found: ast.stmt | None = None
     node: ast.AST | None = stmt
@@ -223,6 +223,31 @@ def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | 
     return found
 
 
+def _now_and_then(fn: Function, stmt: ast.Assign) -> bool:
+    """Whether a result grows only in some rounds: under a condition that does not ask whether it is there, or a try."""
+    node: ast.AST | None = fn.parents.get(stmt)
+    while node is not None and not isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        if isinstance(node, (ast.Try, ast.ExceptHandler)):
+            return True
+        if isinstance(node, ast.If) and not any(
+            ast.unparse(stmt.targets[0]) in ast.unparse(n) for n in _loads_in(node.test)
+        ):
+            return not _first_round(node.test)
+        node = fn.parents.get(node)
+    return False
+
+
+def _loads_in(test: ast.expr) -> list[ast.expr]:
+    return [n for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute))]
+
+
+def _first_round(test: ast.expr) -> bool:
+    """``if i == 0``, ``if i > 0``, ``if first``: the first round starts the result, the others make it longer."""
+    return isinstance(test, ast.Name) or (
+        isinstance(test, ast.Compare) and len(test.comparators) == 1 and isinstance(test.comparators[0], ast.Constant)
+    )
+
+
 def _reads(node: ast.AST, name: str) -> int:
     return sum(1 for _ in _loads(node, name))
 
@@ -235,16 +260,22 @@ def _loads(node: ast.AST, name: str) -> Iterator[ast.AST]:
 
 
 def _few(loop: ast.AST) -> bool:
-    """Whether a loop goes over a handful of things that are written out."""
-    if not isinstance(loop, ast.For):
-        return False
-    over = loop.iter
+    """Whether a loop goes over a handful of things: written out, or as many as a model has layers or branches."""
+    return isinstance(loop, ast.For) and _handful(loop.iter)
+
+
+def _handful(over: ast.expr) -> bool:
     if isinstance(over, (ast.Tuple, ast.List)):
         return True
-    if isinstance(over, ast.Call) and chain(over.func) == "range":
-        last = over.args[1 if len(over.args) > 1 else 0] if over.args else None
-        return isinstance(last, ast.Constant) and isinstance(last.value, int) and last.value <= 8
-    return False
+    if isinstance(over, ast.Call):
+        name = chain(over.func)
+        if name in ("range", "enumerate", "zip", "reversed", "len", "list"):
+            last = over.args[1:2] if name == "range" and len(over.args) > 1 else over.args
+            return bool(last) and any(_handful(a) for a in last)
+        return False
+    if isinstance(over, ast.Constant):
+        return isinstance(over.value, int) and over.value <= 8
+    return isinstance(over, ast.Attribute) and chain(over).startswith("self.")  # set when the model is built
 
 
 def _started(fn: Function, loop: ast.AST, name: str, stmt: ast.AST) -> bool:

@@ -41,6 +41,7 @@ CROWD = 60  # functions that mention a name: beyond that it is too common to tel
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential")
 _DISPLAYS: dict[type, str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
+SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
 PROPERTIES = frozenset({"property", "cached_property"})
 TENSOR_WORDS = frozenset(
     [
@@ -485,7 +486,12 @@ class Project:
         known = self._learns.get(cls)
         if known is None:
             self._learns[cls] = Answer.YES  # a class that holds itself adds nothing
-            known = self._learns[cls] = Answer.any(self._weights(cls))
+            known = Answer.any(self._weights(cls))
+            if known is Answer.YES and any(
+                SWITCHED.search(d.text) for c in self.names.mro(cls) if isinstance(c, Class) for d in c.methods.values()
+            ):
+                known = Answer.MAYBE  # weights made, or turned, into constants by a switch
+            self._learns[cls] = known
         return known
 
     def _weights(self, cls: Class) -> Iterator[Answer]:
@@ -498,8 +504,8 @@ class Project:
             for definition in c.methods.values():
                 if "self." not in definition.text:
                     continue
-                if WEIGHTY.search(definition.text):  # parameters made with a switch may be constants
-                    yield Answer.MAYBE if "requires_grad" in definition.text else Answer.YES
+                if WEIGHTY.search(definition.text):
+                    yield Answer.YES
                 for value in self._assigned(definition):
                     if isinstance(value, ast.Call):
                         meaning = self.names.resolve(value.func, definition)

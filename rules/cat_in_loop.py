@@ -10,7 +10,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM305", claim=Claim.CHURN, triggers=("cat(", "stack(", "concat", "append("))
 def cat_in_loop(fn: Function) -> Findings:
-    for stmt in fn.nodes_of(ast.Assign):
+    for stmt in () if fn.is_test else fn.nodes_of(ast.Assign):
         assert isinstance(stmt, ast.Assign)
         call = extends(fn, stmt)
         loop = grown_in_loop(fn, stmt, call) if call is not None else None
@@ -32,7 +32,9 @@ def _fix(fn: Function, stmt: ast.Assign, call: ast.Call, loop: ast.stmt, name: s
     start = started_empty(fn, loop, name)
     first = call.args[0]
     parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else [first, *call.args[1:2]]
-    if start is None or stmt.value is not call or len(parts) != 2 or ast.unparse(parts[0]) != name:
+    reads = [n for n in ast.walk(loop) if isinstance(n, ast.expr) and isinstance(getattr(n, "ctx", None), ast.Load)]
+    alone = sum(ast.unparse(n) == name for n in reads) == 1  # nothing else in the loop asks what is there so far
+    if start is None or not alone or stmt.value is not call or len(parts) != 2 or ast.unparse(parts[0]) != name:
         return Fix(f"append to a list, and join it once after the loop with `{join}`")
     part = fn.source.segment(fn.source.span(parts[1]))
     rest = ", ".join([*(ast.unparse(a) for a in call.args[1:]), *(ast.unparse(k) for k in call.keywords)])

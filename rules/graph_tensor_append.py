@@ -22,11 +22,12 @@ def graph_tensor_append(fn: Function) -> Findings:
         if not fn.outlives(store) or unbounded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
-        kept = "graph nodes" if spent else "graph and all that it saved for backward"
+        freed = spent or fn.spent(store.value)
+        kept = "graph nodes" if freed else "graph and all that it saved for backward"
         what = fn.source_of(store.expr or store.site) if store.inner is None else fn.source_of(store.site)
         yield fn.finding(
             store.site,
-            Level.WARNING if spent else Level.ERROR,
+            Level.WARNING if freed else Level.ERROR,
             f"`{what}` goes into `{where}` with its {kept}, and stays there past the iteration",
             fn.detach(store),
             fn.trail(store, f"it is put into `{where}` here"),
