@@ -60,23 +60,25 @@ class Splice:
             return value.kind not in GRAPHLESS and bool(value.deps) and self.hangs(value)
         if verb == "sum":
             return bool(event.value.deps) and event.value.kind not in GRAPHLESS
-        if verb in ("store", "clear") and event.target is not None and self.made_for_call(event.target):
-            return False
         if verb == "store":
-            return bool(self.flow.held(event.value)) or (event.target is not None and event.target.parameter >= 0)
+            if event.target is None or self.seen(event.target):
+                return True
+            return bool(event.loops) and self.hangs(event.value)
+        if verb == "clear":
+            return event.target is not None and self.seen(event.target)
         if verb == "build":
             return event.name in ("optimizer", "scheduler", "scaler")
         if verb == "forward":
             return event.grad is not Grad.OFF
         return True
 
-    def made_for_call(self, obj: Obj) -> bool:
-        """Whether an object is the ``**kwargs`` of the call, which nobody but the callee ever sees."""
-        if obj.parameter < 0 or obj.home is not self.flow.definition or obj in self.flow.returns.objs:
-            return False
+    def seen(self, obj: Obj) -> bool:
+        """Whether the caller has the object too: not one that is the callee's own, nor ``**kwargs`` made for the call."""
+        if obj.home is not self.flow.definition or obj.parent is not None or obj in self.flow.returns.objs:
+            return True
         argument = self.by_index.get(obj.parameter)
         mine = argument.obj if argument is not None else None
-        return mine is not None and mine.site is obj.site and mine.home is None and mine.owner is None
+        return mine is not None and not (mine.site is obj.site and mine.home is None and mine.owner is None)
 
     def hangs(self, value: Value) -> bool:
         """Whether a value hangs on anything in the caller: what comes from arguments without a graph has none."""
@@ -189,6 +191,10 @@ class Splice:
         """Let the caller do what its callee does, at the call."""
         caller = self.caller
         target = self.obj(event.target) if event.target is not None else None
+        if event.verb == "store" and target is not None and not self.flow.held(event.value):
+            if not target.shared:  # what has no graph only says what the container holds
+                caller.put(target, self.value(event.value))
+            return
         value, receiver = self.value(event.value), self.value(event.receiver)
         grad = caller.grad if event.grad is Grad.ENTRY else event.grad
         loops = caller.loops + event.loops
