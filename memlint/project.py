@@ -228,9 +228,12 @@ class Project:
             return self._flows[place]
         if place in self._running or sum(1 for d, _ in self._running if d is definition) > 1:
             return None
+        arguments = self._symbolic(definition, bound)  # may read callers, which may read this very function
+        if place in self._flows:
+            return self._flows[place]
         self._running.add(place)
         try:
-            flow = Flow(self, definition, self._symbolic(definition, bound), depth)
+            flow = Flow(self, definition, arguments, depth)
         finally:
             self._running.discard(place)
         self._flows[place] = flow
