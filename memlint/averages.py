@@ -22,14 +22,19 @@ class Average:
 
 def averages(fn: Function) -> Iterator[Average]:
     """The updates in a function's own text that tie what they update to the graph of trainable parameters."""
+    updates = list(fn.own("sum", "write"))
+    if not updates:
+        return  # before callers are read for the gradient mode
     leaves = {e.site: e.receiver for e in fn.own("weigh") if fn.grad(e) is Grad.ON}
     for call in fn.own("call"):
-        if isinstance(call.site, ast.Call) and fn.grad(call) is Grad.ON:
-            leaves.update((n, v) for n, v in zip(call.site.args, call.args, strict=False) if v.leaf)
+        if isinstance(call.site, ast.Call):
+            found = [(n, v) for n, v in zip(call.site.args, call.args, strict=False) if v.leaf]
             if call.receiver.receiver is not None and call.receiver.receiver.leaf:
-                leaves[getattr(call.site.func, "value", call.site)] = call.receiver.receiver
+                found.append((getattr(call.site.func, "value", call.site), call.receiver.receiver))
+            if found and fn.grad(call) is Grad.ON:
+                leaves.update(found)
     seen: set[ast.AST] = set()
-    for update in fn.own("sum", "write") if leaves else ():
+    for update in updates if leaves else ():
         target, mixed = _sides(update)
         if update.stmt in seen or target is None or fn.grad(update) is not Grad.ON or not _lives_on(fn, target, update):
             continue

@@ -17,7 +17,9 @@ from memlint.source import Source
 _WORD = re.compile(r"[^\W\d]\w*")
 
 _FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}
-_PLAIN = frozenset("ctx op ops id attr arg kind type_comment asname level module rest simple is_async conversion".split())
+_PLAIN = frozenset(
+    "ctx op ops id attr arg kind type_comment asname level module rest simple is_async conversion".split()
+)
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal})
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 

@@ -34,6 +34,7 @@ class Flow(Evaluating):
         except (Exit, RecursionError):
             self.complete = False
         self.returns = self._returns()
+        self.forget()
 
     def _returns(self) -> Value:
         if self.definition.generator or not self.returned:

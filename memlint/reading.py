@@ -49,6 +49,10 @@ class Reading:
         self.globals: set[str] = set()
         self.locals: set[str] | None = None
 
+    def forget(self) -> None:
+        """Drop what only the walk itself needs."""
+        self.seen, self.objects, self.tests, self.breaks, self.returned = {}, {}, [], [], []
+
     def eval(self, node: ast.expr) -> Value:
         """The value of an expression."""
         raise NotImplementedError

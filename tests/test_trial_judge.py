@@ -142,3 +142,10 @@ def test_a_finding_without_an_edit_is_measured_as_written() -> None:
     assert host.measure == "host_growth"
     failed = judge(Claim.PEAK, Answer("ended", {"before": arm(1)}), "called", "fake")
     assert failed.measure == "" and "made 1 iterations" in failed.reason
+
+
+def test_what_allocates_nothing_refutes_nothing() -> None:
+    idle = arm(churn=0)
+    found = verdict(Claim.PEAK, idle, idle)
+    assert (found.status, found.measure) == ("undecided", "") and "allocates nothing" in found.reason
+    assert verdict(Claim.PEAK, arm(churn=MIB), arm(churn=MIB)).status == "refuted"

@@ -118,3 +118,15 @@ def test_torch_cuda_answers_and_is_itself_again_afterwards() -> None:
         assert [tuple(batch.shape) for batch in loader] == [(2,), (2,)]
     assert torch.cuda.is_available is before
     assert not isinstance(torch.ones(1), torch._subclasses.FakeTensor)
+
+
+def test_a_copy_to_the_host_takes_nothing_of_the_gpu() -> None:
+    ledger = FakeLedger()
+    with pretended_gpu(ledger):
+        there = torch.ones(1024, device="cuda")
+        ledger.reset_peak()
+        host = there.to("cpu", dtype=torch.float64)
+        assert (ledger.peak, ledger.churn, host.dtype) == (4096, 4096, torch.float64)
+        back = host.cuda()
+        assert (ledger.live, back.device.type) == (4096 + 8192, "cuda")
+        assert (there + 1).is_cuda and ledger.churn == 4096 + 8192 + 4096

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memlint.trial.watch import TICK, WATCH, Place, definition, locate, rewrite
+from memlint.trial.watch import TICK, WATCH, Place, definition, first, locate, rewrite
 
 TEXT = """\
 class Trainer:
@@ -101,3 +101,14 @@ def test_a_while_loop_ticks_before_its_condition() -> None:
 def test_a_comprehension_is_a_loop() -> None:
     function = run("def f(xs):\n    return {x: 1 for x in xs}\n", 0, lambda xs: list(xs)[:1], lambda: True)
     assert function([4, 5]) == {4: 1}
+
+
+def test_the_first_loop_of_a_function_or_its_calls() -> None:
+    assert first(TEXT, "Trainer.fit") == Place("Trainer.fit", 0, "range(3)")
+    assert first(TEXT, "Trainer.training_step") == Place("Trainer.training_step")
+    assert first(TEXT, "absent") == Place("absent")
+
+
+def test_a_form_feed_ends_no_line() -> None:
+    text = "x = 1\n\x0c\n# a\x1cb\ndef go(items):\r\n    for item in items:\r\n        kept.append(item)\r\n"
+    assert locate(text, 6, 9) == Place("go", 0, "items")

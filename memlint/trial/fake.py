@@ -109,10 +109,13 @@ class PretendGpu(TorchFunctionMode):
             self._ledger.move(tensor, there)
             return tensor
         copy = there != here or bool(kwargs.get("copy"))
-        result = tensor.to(dtype=dtype or tensor.dtype, copy=copy) if copy or dtype else tensor
-        if there != here:
-            self._ledger.move(result, there)
-        return result
+        if not copy and dtype is None:
+            return tensor
+        self._ledger.towards = there
+        try:
+            return tensor.to(dtype=dtype or tensor.dtype, copy=copy)
+        finally:
+            self._ledger.towards = None
 
     def _apply(self, module: torch.nn.Module, function: Any, recurse: bool = True) -> torch.nn.Module:
         """`torch.nn.Module._apply` for fake tensors, which cannot be swapped while anything refers to them weakly."""

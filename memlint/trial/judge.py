@@ -14,6 +14,7 @@ CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
 FEW = 3  # iterations without which nothing is judged
 NO_EDIT = "memlint has no edit to compare with"
+IDLE = "what is called allocates nothing on the device, so it can show no cost"
 MEASURES = {
     Claim.GROWTH: "device_growth",
     Claim.PEAK: "device_peak",
@@ -154,6 +155,8 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     verdict = replace(verdict, measure=measure)
     if saved:
         return replace(verdict, status=CONFIRMED)
+    if claim is not Claim.TIME and not before.churn and not after.churn:
+        return replace(verdict, measure="", reason=IDLE)
     return replace(verdict, status=REFUTED, reason=f"the repair does not lower the {claim.value}")
 
 

@@ -29,11 +29,13 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak: most bytes alive on the device since `reset_peak`.
         churn: bytes allocated on the device in all.
         host: bytes now alive on the host side.
+        towards: where results lie while a transfer goes on, whatever their inputs; None at other times.
     """
 
     def __init__(self, everywhere: bool = True, limit: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = self.churn = self.host = 0
+        self.towards: str | None = None
         self._everywhere = everywhere
         self._limit = limit
         self._storages: dict[int, tuple[int, str]] = {}
@@ -100,5 +102,5 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         for tensor in pytree.tree_iter(result):
             if isinstance(tensor, torch.Tensor):
-                self.note(tensor, side)
+                self.note(tensor, self.towards or side)
         return result

@@ -63,7 +63,7 @@ def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
-BATCH, WIDTH, TOKENS, CLASSES = 8, 64, 16, 10
+BATCH, WIDTH, TOKENS, CLASSES = 32, 64, 16, 10
 
 
 def inputs(kind: str) -> torch.Tensor:
