@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memlint.trial.watch import TICK, WATCH, Place, definition, first, locate, rewrite
+from memlint.trial.watch import TICK, WATCH, Place, called, definition, first, locate, rewrite
 
 TEXT = """\
 class Trainer:
@@ -112,3 +112,8 @@ def test_the_first_loop_of_a_function_or_its_calls() -> None:
 def test_a_form_feed_ends_no_line() -> None:
     text = "x = 1\n\x0c\n# a\x1cb\ndef go(items):\r\n    for item in items:\r\n        kept.append(item)\r\n"
     assert locate(text, 6, 9) == Place("go", 0, "items")
+
+
+@pytest.mark.parametrize(("text", "name"), [('target = "go"\n', "go"), ("x = 1\n", ""), ("def (\n", ""), ("\0", "")])
+def test_what_a_harness_calls(text: str, name: str) -> None:
+    assert called(text) == name

@@ -13,7 +13,7 @@ from memlint.rule import Finding
 from memlint.source import Source
 from memlint.trial.roles import Roles, kinds, own_models
 from memlint.trial.run import Spec
-from memlint.trial.watch import Place, definition, locate
+from memlint.trial.watch import Place, called, definition, first, locate
 
 _NAMES = (
     "BATCH",
@@ -67,20 +67,37 @@ def module_of(path: str) -> Module:
 def place_of(finding: Finding, source: Source) -> Place:
     """The loop to watch for ``finding``. Raises `CannotRun` for code outside functions."""
     place = locate(source.text, finding.span.line, finding.span.column)
-    if not place.function:
+    if place.function:
+        return place
+    if name := _decorated(finding, source):
         raise CannotRun(
-            "it stands at module level, which cannot be called: move it into a function, or supply --harness FILE"
+            f"it decorates `{name}`: supply --harness FILE whose `target` is a function that calls `{name}`"
         )
-    return place
+    raise CannotRun("it stands at module level, which cannot be called: move it into a function")
 
 
 def spec(finding: Finding, source: Source, repaired: str | None, harness: str | None, device: str, steps: int) -> Spec:
-    """The trial of ``finding`` under ``harness``: the file as written, against ``repaired`` if there is an edit."""
-    place = place_of(finding, source)
+    """The trial of ``finding`` under ``harness``: the file as written, against ``repaired`` if there is an edit.
+
+    Of a decorator's finding the harness's target is watched. Raises `CannotRun` for other code outside functions.
+    """
+    target = called(harness) if harness else ""
+    decorates = bool(target and _decorated(finding, source))
+    place = first(source.text, target) if decorates else place_of(finding, source)
     module = module_of(source.path)
     arms = {"before": source.text} | ({"after": repaired} if repaired is not None else {})
     path = str(Path(source.path).resolve())
     return Spec(path, module.name, module.root, module.paths, place.function, place.loop, arms, harness, device, steps)
+
+
+def _decorated(finding: Finding, source: Source) -> str:
+    """The function of the module's own level that ``finding`` decorates, or ""."""
+    for node in source.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = [(d.lineno, d.end_lineno or d.lineno) for d in node.decorator_list]
+            if any(start <= finding.span.line <= end for start, end in lines):
+                return node.name
+    return ""
 
 
 def written(finding: Finding, source: Source, steps: int) -> Iterator[str]:

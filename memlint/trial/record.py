@@ -8,7 +8,6 @@ there part the two halves.
 from __future__ import annotations
 
 import argparse
-import ast
 import datetime
 import json
 import re
@@ -57,7 +56,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
     """
     from memlint.check import Options, check_paths
     from memlint.edits import apply_edits
-    from memlint.trial.watch import first, locate
+    from memlint.trial.watch import called, first, locate
 
     path = "memlint_trial_page.py"
     report = check_paths([path], Options(select=(rule,), cache=False, overlay={path: text.encode()}))
@@ -67,7 +66,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
     finding, source = found[0], report.sources[path]
     edits = finding.fix.edits if finding.fix else ()
     place = locate(source.text, finding.span.line, finding.span.column)
-    target = _target(text) or place.function
+    target = called(text) or place.function
     if place.loop is None or place.function != target:
         place = first(source.text, target)
     return {
@@ -80,18 +79,6 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
         "before": source.text,
         "after": apply_edits(source, edits) if edits else None,
     }
-
-
-def _target(text: str) -> str:
-    """The function that a trial says it calls, "" where it says nothing."""
-    found = [
-        node.value.value
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Assign)
-        and ast.unparse(node.targets[0]) == "target"
-        and isinstance(node.value, ast.Constant)
-    ]
-    return str(found[-1]) if found else ""
 
 
 def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dict[str, Any]]:

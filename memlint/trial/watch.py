@@ -68,6 +68,22 @@ def first(text: str, function: str) -> Place:
     return Place(function) if loop is None else Place(function, 0, ast.unparse(_iterated(loop)))
 
 
+def called(harness: str) -> str:
+    """The function that a harness calls by its ``target = "…"``, "" where it names none or cannot be parsed."""
+    try:
+        body = ast.parse(harness).body
+    except (SyntaxError, ValueError):
+        return ""
+    found = [
+        node.value.value
+        for node in body
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "target"
+        and isinstance(node.value, ast.Constant)
+    ]
+    return str(found[-1]) if found else ""
+
+
 def rewrite(tree: ast.Module, place: Place) -> ast.Module:
     """Wrap the loop at ``place`` in ``tree`` itself: its iterable, or its condition, first calls the watch.
 
