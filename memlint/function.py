@@ -29,6 +29,7 @@ _TEST_FILE = re.compile(r"test_.*\.py$|.*_test\.py$|conftest\.py$")
 _RESETS = re.compile(
     r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask"
 )
+_GRAPHS = re.compile(r"backward|grad\b|requires_grad|\bloss|optim|\bforward\(")
 LIMIT = 5  # callers of callers that a question follows
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
 
@@ -87,6 +88,11 @@ class Function:
     @property
     def backwards(self) -> Iterator[Event]:
         return self.events("backward")
+
+    @cached_property
+    def constructs(self) -> bool:
+        """Whether it runs once for each object, and puts it together rather than training or running it."""
+        return self.definition.name in CONSTRUCTORS and not _GRAPHS.search(self.text)
 
     # ------------------------------------------------------------------ questions about values
 
@@ -464,7 +470,10 @@ class Function:
         return bool(_TEST_FILE.match(name)) or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
 
     def runs_models_in(self, loop: ast.AST) -> bool:
-        """Whether a loop runs a model, or whatever was handed to the function to be called."""
+        """Whether a loop runs a model, whatever was handed over to be called, or over whatever was handed over."""
+        over = loop.iter if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+        if isinstance(over, ast.Name) and over.id in self.definition.parameters:
+            return True
         return any(
             loop in e.loops
             and (

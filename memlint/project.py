@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
+    r"backward|zero_grad|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
 )
 STORE = re.compile(
-    r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=|torch\.(?:cat|stack)"
-    r"|\bself\.\w+ *="
+    r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"
+    r"|\bself\.\w+ *=(?!=)"
 )
-LOOP = re.compile(r"\b(?:for|while)\b")
+LOOP = re.compile(r"^[ \t]*(?:async +)?(?:for|while)\b|\bfor\b[^\n]+\bin\b", re.M)
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")

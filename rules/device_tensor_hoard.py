@@ -11,6 +11,8 @@ from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 @rule(code="MEM301", claim=Claim.GROWTH)
 def device_tensor_hoard(fn: Function) -> Findings:
+    if fn.constructs or ("for " not in fn.text and "while " not in fn.text):
+        return
     for store in fn.own("store", "collect"):
         if store.verb == "store" and (store.name not in SPREADS or not store.loops or not fn.outlives(store)):
             continue

@@ -3,12 +3,14 @@
 import ast
 
 from memlint.facts import Event
-from memlint.function import Function
+from memlint.function import CONSTRUCTORS, Function
 from memlint.rule import Claim, Findings, Level, rule
 
 
 @rule(code="MEM101", claim=Claim.PEAK)
 def eval_without_no_grad(fn: Function) -> Findings:
+    if fn.definition.name in CONSTRUCTORS or fn.is_test:
+        return  # see `Function.needless`
     regions: dict[ast.AST, list[Event]] = {}  # by the block that they stand in: one finding each
     for forward in fn.forwards:
         if fn.needless(forward) and fn.at_fault(forward):

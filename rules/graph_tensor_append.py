@@ -8,6 +8,8 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
+    if fn.constructs:
+        return
     for store in fn.stores:
         if store.node is None or not fn.may_outlive(store) or not fn.may_carry(store.value):
             continue

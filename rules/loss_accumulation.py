@@ -7,6 +7,8 @@ from memlint.rule import Claim, Finding, Findings, Level, rule
 
 @rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
+    if fn.constructs:
+        return
     for total in fn.sums:
         if not fn.may_run_on(total) or not fn.may_carry(total.value):
             continue

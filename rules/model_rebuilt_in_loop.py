@@ -7,6 +7,8 @@ from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 @rule(code="MEM306", claim=Claim.GROWTH, triggers=(".append(",))
 def model_rebuilt_in_loop(fn: Function) -> Findings:
+    if fn.constructs:
+        return
     for build, store in models_kept(fn):
         where = fn.source_of(store.site.func.value)  # type: ignore[attr-defined]
         yield fn.finding(

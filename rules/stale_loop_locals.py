@@ -8,6 +8,8 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM309", claim=Claim.PEAK, triggers=("for ", "while "))
 def stale_loop_locals(fn: Function) -> Findings:
+    if fn.constructs:
+        return
     for _, stmt, last, width in stale_outputs(fn):
         name = fn.source_of(stmt.targets[0])
         yield fn.finding(

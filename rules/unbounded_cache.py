@@ -2,13 +2,15 @@
 
 from memlint.extract import Class, Module
 from memlint.facts import Event
-from memlint.function import Function
+from memlint.function import CONSTRUCTORS, Function
 from memlint.growth import regrown, unbounded
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
 @rule(code="MEM302", claim=Claim.GROWTH)
 def unbounded_cache(fn: Function) -> Findings:
+    if fn.definition.name in CONSTRUCTORS:
+        return
     for store in fn.own("store"):
         if unbounded(fn, store):
             yield fn.finding(
