@@ -622,6 +622,8 @@ class Calling(Reading):
         deps = self.held(subject)
         self.mark(deps, retain=bool(retain))
         self.prove(deps)
+        if subject.part:
+            subject.part = False  # it is a tensor, then
         expr: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             expr = node.func.value

@@ -181,10 +181,11 @@ class _Check:
             click.echo(text_out, nl=False)
         if not given["diff"]:
             self._print(report, to_stderr=bool(text_out))
-        for error in report.errors[:FAILURES]:
+        own = [error for error in report.errors if error.startswith("internal error")]
+        for error in (*(e for e in report.errors if e not in own), *own[:FAILURES]):
             _say(error)
-        if len(report.errors) > FAILURES:
-            _say(f"and {len(report.errors) - FAILURES} failures more of its own")
+        if len(own) > FAILURES:
+            _say(f"and {len(own) - FAILURES} internal errors more")
         if report.errors:
             return 2
         return 1 if failing and not given["exit_zero"] else 0

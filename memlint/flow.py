@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from memlint.calls import TENSOR_ONLY
 from memlint.expressions import Evaluating, Exit
 from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Origin, Value
@@ -355,13 +356,21 @@ class Flow(Evaluating):
                     if isinstance(expr, (ast.Tuple, ast.List)) and len(expr.elts) == len(elements)
                     else expr
                 )
-                self.assign(element, self.item(value, i, len(elements)), stmt, part)
+                item = self.item(value, i, len(elements))
+                if item.part and self.used_as_tensor(chain(element)):
+                    item.part = False
+                self.assign(element, item, stmt, part)
         elif kind is ast.Attribute:
             self.assign_attribute(target, value, stmt, expr, quiet)  # type: ignore[arg-type]
         elif kind is ast.Subscript:
             self.assign_item(target, value, stmt, expr, quiet)  # type: ignore[arg-type]
         elif kind is ast.Starred:
             self.assign(target.value, value, stmt, expr)  # type: ignore[attr-defined]
+
+    def used_as_tensor(self, name: str) -> bool:
+        """Whether the function does with a name what only a tensor can do."""
+        use = self.project.uses(self.definition).get(name)
+        return use is not None and not TENSOR_ONLY.isdisjoint(use.attributes)
 
     def note_total(self, name: str, target: ast.expr, value: Value, stmt: ast.Assign, expr: ast.expr) -> None:
         """See ``t = t + x`` (and ``t = a * t + b * x``, ``t = t + x if … else x``) as a running total."""

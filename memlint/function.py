@@ -103,11 +103,6 @@ class Function:
         flow = self.flow
         return _carries(self.project, flow, flow.held(value, leaves=False), 0) if flow is not None else Answer.MAYBE
 
-    def proved(self, value: Value) -> bool:
-        """Whether the name that holds a value is itself differentiated."""
-        use = self.project.uses(self.definition).get(value.path) if value.path else None
-        return use is not None and "backward" in use.attributes
-
     def may_carry(self, value: Value) -> bool:
         """What can be told of `carries` from this function alone; False settles it."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
@@ -130,7 +125,7 @@ class Function:
         """Whether the value keeps a graph that begins in this function, not only in what callers hand over."""
         if value.kind in GRAPHLESS or value.leaf or self.flow is None:
             return Answer.NO
-        if value.part and not self.proved(value):
+        if value.part:
             return Answer.MAYBE
         held = self.flow.held(value, leaves=False)
         deps = frozenset(n for n in held if not (n.origin is Origin.PARAMETER and n.owner is self.definition))

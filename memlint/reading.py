@@ -350,7 +350,10 @@ class Reading:
         if value.kind == "tensor" and not value.objs:
             return Value("tensor", value.deps, view=True, device=value.device)
         if value.kind == "unknown" and not value.objs:
-            called = any(n.origin is Origin.CALL for n in value.deps)
+            called = any(
+                n.origin is Origin.CALL or (n.origin is Origin.FORWARD and (n.module is None or not n.module.type))
+                for n in value.deps
+            )
             return Value("unknown", value.deps, device=value.device, part=called)
         return self.element(value, None)
 

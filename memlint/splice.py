@@ -73,7 +73,7 @@ class Splice:
         return True
 
     def seen(self, obj: Obj) -> bool:
-        """Whether the caller has the object too: not one that is the callee's own, nor ``**kwargs`` made for the call."""
+        """Whether the caller has the object: not one of the callee alone, nor ``**kwargs`` made for it."""
         if obj.home is not self.flow.definition or obj.parent is not None or obj in self.flow.returns.objs:
             return True
         argument = self.by_index.get(obj.parameter)

@@ -69,13 +69,16 @@ def suppress(source: Source, findings: Iterable[Finding], ran: Collection[str] |
     ``ran`` holds codes and names of the rules that ran; a comment about another rule is left in peace. None: all ran.
     """
     findings = list(findings)
+    if not findings and "memlint:" not in source.text:
+        return  # a `noqa` that silences nothing is somebody else's
     found = comments(source)
     if not found:
         yield from findings
         return
-    first_lines = _FirstLines(source)
+    first_lines = _FirstLines(source) if findings else None
     for finding in findings:
-        lines = {finding.span.line, first_lines.of(finding.span.line)} if found else set()
+        line = finding.span.line
+        lines = {line, first_lines.of(line) if first_lines is not None else line}
         silencing = [c for c in found if (c.whole_file or c.line in lines) and c.covers(finding)]
         for comment in silencing:
             comment.used |= {finding.code, finding.name}

@@ -41,7 +41,7 @@ def join(a: Value, b: Value) -> Value:
         _place(a, b),
         a.view and b.view,
         a.scalar and b.scalar,
-        a.part and b.part,
+        kind == "unknown" and (a.part or b.part),
         a.target if a.target is b.target else None,
         a.receiver if a.target is b.target else None,
         a.path if a.path == b.path else "",

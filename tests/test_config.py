@@ -207,7 +207,8 @@ def test_loader_finds_what_an_import_means(project: Path) -> None:
         return source.path if source else None
 
     assert path("pkg.a") == "pkg/a.py"
-    assert path("a") == "pkg/a.py"
+    assert path("a") is None  # a package's folder is not on the path
+    assert path("a", "pkg2/b.py") is None
     assert path("pkg") == "pkg/__init__.py"
     assert path("lib") == "src/lib/__init__.py"
     assert path("..a") == "pkg/a.py"

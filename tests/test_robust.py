@@ -81,7 +81,7 @@ def test_two_runs_at_once(project: Path) -> None:
     for run in runs:
         _, err = run.communicate(timeout=60)
         assert run.returncode in (0, 2)
-        assert all("changed by somebody else" in line for line in err.splitlines())
+        assert all("changed by somebody else" in line for line in err.splitlines()), err
     assert {path.read_text() for path in project.glob("*.py")} == {"import torch\n\nfor x in 'GOOD':\n    print(x)\n"}
     assert not list(project.glob(".memlint-*.tmp"))
 
