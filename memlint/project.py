@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
+    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
 )
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"
@@ -826,7 +826,7 @@ class Project:
 
     def _entry_grad(self, definition: Definition) -> Grad:
         modes: set[Grad] = set()
-        for flow, event in self.callers(definition):
+        for flow, event in self.callers(definition) or self.namesakes(definition):
             if flow.definition is definition:
                 continue
             modes.add(self.grad_at(flow, event.grad))
