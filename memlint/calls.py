@@ -622,8 +622,8 @@ class Calling(Reading):
         deps = self.held(subject)
         self.mark(deps, retain=bool(retain))
         self.prove(deps)
-        if subject.part:
-            subject.part = False  # it is a tensor, then
+        if subject.kind == "unknown" and subject.deps and not subject.objs:
+            subject.kind, subject.part = "tensor", False  # so it is one
         expr: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             expr = node.func.value

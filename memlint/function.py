@@ -188,6 +188,9 @@ class Function:
             return False  # run for what its hooks see, or for its statistics
         if not evaluates and not self._consumed(event):
             return False
+        if evaluates and not (event.loops or self._weighty(event) or self.differentiates or self.project_repeats()):
+            if any(o.shared for o in event.receiver.objs):
+                return False  # a transform, for all that can be told: switched to evaluation, and called once
         if self.trainable(event.receiver) is not Answer.YES:
             return False
         fate = self.fate((node,))
@@ -463,6 +466,13 @@ class Function:
         """Whether the function is a unit test, or a helper in a file of unit tests."""
         name = self.source.path.rpartition("/")[2]
         return bool(_TEST_FILE.match(name)) or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
+
+    def of_unknown_make(self, event: Event) -> bool:
+        """Whether what is stored comes out of the project's own calls, and nothing says that it is a tensor."""
+        if event.value.kind != "unknown" or event.inner is not None or self.is_tensor(event.value, event.expr):
+            return False
+        made = [n for n in self.nodes(event.value) if n.origin in (Origin.FORWARD, Origin.CALL)]
+        return bool(made) and all(n.inner is not None for n in made)
 
     def runs_models_in(self, loop: ast.AST) -> bool:
         """Whether a loop runs a model, whatever was handed over to be called, or over whatever was handed over."""

@@ -28,7 +28,7 @@ def ctx_attribute_tensor(fn: Function) -> Findings:
         attribute = kept.name.removeprefix(context + ".")
         if attribute == kept.name or "." in attribute or not _holds_tensor(kept.value, constants):
             continue
-        if backward is not None and _lets_go(backward.text, attribute):
+        if (backward is not None and _lets_go(backward.text, attribute)) or _one_a_row(fn, kept.expr):
             continue
         name = kept.expr.id if isinstance(kept.expr, ast.Name) else ""
         cost = (
@@ -42,6 +42,19 @@ def ctx_attribute_tensor(fn: Function) -> Findings:
             f"`{kept.name}` keeps {f'`{name}`' if name else 'a tensor'} outside the saved tensors: {cost}",
             Fix(f"hand it to `{context}.save_for_backward`, and read it from `{context}.saved_tensors`"),
         )
+
+
+def _one_a_row(fn: Function, expression: ast.AST | None) -> bool:
+    """Whether it is a vector made with one size only: a number for each row of a batch is not worth a word."""
+    name = expression.id if isinstance(expression, ast.Name) else ""
+    makes = [n.value for n in fn.nodes_of(ast.Assign) if name and name in [ast.unparse(t) for t in n.targets]]  # type: ignore[attr-defined]
+    return bool(makes) and all(
+        isinstance(m, ast.Call)
+        and ast.unparse(m.func).rpartition(".")[2] in ("zeros", "ones", "empty", "full", "arange")
+        and len(m.args) == 1
+        and not isinstance(m.args[0], (ast.Tuple, ast.List, ast.Starred, ast.Attribute, ast.Name))
+        for m in makes
+    )
 
 
 def _holds_tensor(value: Value, constants: set[int]) -> bool:

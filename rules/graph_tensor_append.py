@@ -19,6 +19,8 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not (fn.makes(store.value) if store.inner is None else fn.handed_over(store)):
             continue
+        if fn.of_unknown_make(store):
+            continue
         if not fn.trains_on(store.value) or fn.needless_graph(store.value):
             continue
         if not fn.outlives(store) or unbounded(fn, store):
