@@ -15,7 +15,7 @@ import memlint
 from memlint.check import Options, check_paths
 
 OWN = Path(memlint.__file__).parent
-BOUNDS = {"memlint": 40.0, "torch.optim and torch.nn": 20.0}
+BOUNDS = {"memlint": 35.0, "torch.optim and torch.nn": 12.0}
 """Loose: what holds today. The aim is 3."""
 
 
