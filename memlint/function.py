@@ -188,9 +188,8 @@ class Function:
             return False  # run for what its hooks see, or for its statistics
         if not evaluates and not self._consumed(event):
             return False
-        if evaluates and not (event.loops or self._weighty(event) or self.differentiates or self.project_repeats()):
-            if any(o.shared for o in event.receiver.objs):
-                return False  # a transform, for all that can be told: switched to evaluation, and called once
+        if evaluates and not event.loops and not event.receiver.type and any(o.shared for o in event.receiver.objs):
+            return False  # a transform, for all that can be told: switched to evaluation, and called once
         if self.trainable(event.receiver) is not Answer.YES:
             return False
         fate = self.fate((node,))

@@ -212,7 +212,7 @@ def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | 
     node: ast.AST | None = stmt
     while node is not None and node is not fn.node:
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-            if _few(node) and found is None:
+            if _few(fn, node) and found is None:
                 return None
             if _started(fn, node, name, stmt):
                 break
@@ -259,23 +259,41 @@ def _loads(node: ast.AST, name: str) -> Iterator[ast.AST]:
             yield n
 
 
-def _few(loop: ast.AST) -> bool:
+def _few(fn: Function, loop: ast.AST) -> bool:
     """Whether a loop goes over a handful of things: written out, or as many as a model has layers or branches."""
-    return isinstance(loop, ast.For) and _handful(loop.iter)
+    return isinstance(loop, ast.For) and _handful(fn, loop.iter)
 
 
-def _handful(over: ast.expr) -> bool:
+def _handful(fn: Function, over: ast.expr) -> bool:
     if isinstance(over, (ast.Tuple, ast.List)):
         return True
     if isinstance(over, ast.Call):
         name = chain(over.func)
+        if name == "range" and over.args:
+            last = _number(fn, over.args[1 if len(over.args) > 1 else 0])
+            if last is not None:
+                return last <= HANDFUL
         if name in ("range", "enumerate", "zip", "reversed", "len", "list"):
-            last = over.args[1:2] if name == "range" and len(over.args) > 1 else over.args
-            return bool(last) and any(_handful(a) for a in last)
+            return any(_handful(fn, a) for a in over.args)
         return False
-    if isinstance(over, ast.Constant):
-        return isinstance(over.value, int) and over.value <= 8
     return isinstance(over, ast.Attribute) and chain(over).startswith("self.")  # set when the model is built
+
+
+def _number(fn: Function, node: ast.expr) -> int | None:
+    """A whole number that is written out, or is a constant of the file, or a sum of such."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int) else None
+    if isinstance(node, ast.Name) and fn.definition is not fn.definition.module.top:
+        constant = fn.definition.module.variables.get(node.id)
+        return _number(fn, constant) if isinstance(constant, ast.Constant) else None
+    if isinstance(node, ast.Name):
+        constant = fn.definition.module.variables.get(node.id)
+        return _number(fn, constant) if isinstance(constant, ast.Constant) and node.id.isupper() else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _number(fn, node.left), _number(fn, node.right)
+        if left is not None and right is not None:
+            return left + right if isinstance(node.op, ast.Add) else left - right
+    return None
 
 
 def _started(fn: Function, loop: ast.AST, name: str, stmt: ast.AST) -> bool:
@@ -328,6 +346,7 @@ def _idle(fn: Function, node: ast.AST, stmt: ast.Assign) -> bool:
     return isinstance(above, ast.Assign) and isinstance(branch, ast.If) and extends(fn, above) is not None
 
 
+HANDFUL = 32  # rounds that nobody counts
 EMPTY = re.compile(
     r"\.(?:empty|zeros|rand|randn)\(\(?0\b|\.tensor\(\[\]|\.(?:Float|Long|Bool|Int)?Tensor\(\)|\.array\(\[\]|\(\[\]"
 )

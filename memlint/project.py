@@ -39,7 +39,7 @@ LOOP = re.compile(r"^[ \t]*(?:async +)?(?:for|while)\b|\bfor\b[^\n]+\bin\b", re.
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
-WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|\*\*|ModuleList|ModuleDict|Sequential")
+WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
 _DISPLAYS: dict[type, str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
 SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
 PROPERTIES = frozenset({"property", "cached_property"})

@@ -52,7 +52,7 @@ def _one_a_row(fn: Function, expression: ast.AST | None) -> bool:
         isinstance(m, ast.Call)
         and ast.unparse(m.func).rpartition(".")[2] in ("zeros", "ones", "empty", "full", "arange")
         and len(m.args) == 1
-        and not isinstance(m.args[0], (ast.Tuple, ast.List, ast.Starred, ast.Attribute, ast.Name))
+        and (isinstance(m.args[0], ast.Subscript) or (isinstance(m.args[0], ast.Call) and bool(m.args[0].args)))
         for m in makes
     )
 
