@@ -183,6 +183,8 @@ class Function:
         demo = self.definition is module.top and "." in module.name and not self.differentiates
         if self.definition.name in CONSTRUCTORS or self.is_test or demo:
             return False  # shapes are probed there, once; a unit test's forward is small and dies with it
+        if self.looks_up(event.receiver):
+            return False
         evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
         if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
             return False  # run for what its hooks see, or for its statistics
@@ -196,6 +198,14 @@ class Function:
         if fate is Answer.MAYBE and self.predicts(event):
             fate = Answer.NO
         return fate is Answer.NO and self.grad(event) is Grad.ON
+
+    def looks_up(self, module: Value) -> bool:
+        """Whether a module only looks rows up in a table: its graph keeps indices, and no activations."""
+        cls = self.project.class_named(module.type)
+        names = list(self.project.names.library_bases(cls)) if cls is not None else [module.type]
+        return any(
+            self.project.library.canonical(n) in ("torch.nn.Embedding", "torch.nn.EmbeddingBag") for n in names if n
+        )
 
     def predicts(self, event: Event) -> bool:
         """Whether the function itself switches the model to evaluation and hands the result to whoever calls it.
