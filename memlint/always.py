@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import PurePath
 
+from memlint.answers import LIMIT
 from memlint.extract import Definition
-from memlint.function import LIMIT, Function
+from memlint.function import Function
 
 _CONDITIONAL = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match, ast.While)
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)

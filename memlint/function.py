@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from memlint import edits
+from memlint import answers, edits
 from memlint.extract import Definition, children, own_nodes, walk
-from memlint.facts import UNKNOWN, Answer, Event, Grad, Node, Origin, Value
+from memlint.facts import Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
 from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
@@ -30,7 +30,6 @@ _RESETS = re.compile(
     r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask"
 )
 _GRAPHS = re.compile(r"backward|grad\b|requires_grad|\bloss|optim|\bforward\(")
-LIMIT = 5  # callers of callers that a question follows
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
 
 
@@ -101,7 +100,9 @@ class Function:
         if value.kind in GRAPHLESS or value.leaf:
             return Answer.NO
         flow = self.flow
-        return _carries(self.project, flow, flow.held(value, leaves=False), 0) if flow is not None else Answer.MAYBE
+        return (
+            answers.carries(self.project, flow, flow.held(value, leaves=False), 0) if flow is not None else Answer.MAYBE
+        )
 
     def may_carry(self, value: Value) -> bool:
         """What can be told of `carries` from this function alone; False settles it."""
@@ -131,7 +132,7 @@ class Function:
         deps = frozenset(n for n in held if not (n.origin is Origin.PARAMETER and n.owner is self.definition))
         if len(deps) < len(held) and self.project.is_hook(self.definition):
             deps = held
-        return _carries(self.project, self.flow, deps, 0)
+        return answers.carries(self.project, self.flow, deps, 0)
 
     def nodes(self, value: Value) -> frozenset[Node]:
         return self.flow.held(value) if self.flow is not None else frozenset()
@@ -162,7 +163,7 @@ class Function:
 
     def fate(self, nodes: Iterable[Node]) -> Answer:
         """Whether these nodes are differentiated, here, by a caller, or through a place that others read."""
-        return Answer.any(_fate(self.project, self.definition, n, set(), 0) for n in nodes)
+        return Answer.any(answers.fate(self.project, self.definition, n, set(), 0) for n in nodes)
 
     def grad(self, event: Event) -> Grad:
         """The gradient mode at an event, with what the callers bring."""
@@ -170,7 +171,7 @@ class Function:
 
     def trainable(self, module: Value) -> Answer:
         """Whether the weights of a module require gradients."""
-        return _trainable(self.project, self.definition, module, 0)
+        return answers.trainable(self.project, self.definition, module, 0)
 
     def needless(self, event: Event) -> bool:
         """Whether a forward builds a graph that nobody ever differentiates."""
@@ -223,7 +224,10 @@ class Function:
         if not switched or self.definition in self.project.crowded or self.definition in self.project.addressed:
             return False
         return not any(
-            e.verb in ("set", "store") and e.target is not None and e.target.shared and _below(node, flow.held(e.value))
+            e.verb in ("set", "store")
+            and e.target is not None
+            and e.target.shared
+            and answers.below(node, flow.held(e.value))
             for e in flow.events
         )
 
@@ -236,7 +240,7 @@ class Function:
         for other in flow.nodes.values():
             if node in other.inputs and other.origin is Origin.CALL:
                 return False
-        if any(e.verb in ("return", "yield") and _below(node, flow.held(e.value)) for e in flow.events):
+        if any(e.verb in ("return", "yield") and answers.below(node, flow.held(e.value)) for e in flow.events):
             return False
         if not (event.loops or self.differentiates or self.project_repeats()):
             return False  # run once, in a program that does not train: a demonstration
@@ -416,7 +420,7 @@ class Function:
 
     def project_repeats(self) -> bool:
         """Whether the function is called again and again, as far as the project shows."""
-        return _repeats(self.project, self.definition, set(), 0)
+        return answers.repeats(self.project, self.definition, set(), 0)
 
     def in_loop(self, event: Event) -> bool:
         return bool(event.loops)
@@ -686,203 +690,3 @@ class Function:
 
     def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         return (n for n in own_nodes(self.node) if isinstance(n, types))
-
-
-# ---------------------------------------------------------------------- the answers
-
-
-def _carries(project: Project, flow: Flow, deps: frozenset[Node], depth: int) -> Answer:
-    if not deps:
-        return Answer.NO
-    if any(proof <= deps for proof in flow.proofs):
-        return Answer.YES
-    return Answer.any(_node_carries(project, flow, n, depth) for n in deps)
-
-
-def _node_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answer:
-    if node.proved:
-        return Answer.YES
-    if node.grad is Grad.OFF:
-        return Answer.NO
-    if node.origin is Origin.WEIGHT:
-        return Answer.YES
-    if node.origin is Origin.FORWARD:
-        answer = _trainable(project, flow.definition, node.module or UNKNOWN, 0)
-        if answer is not Answer.YES and depth < LIMIT:
-            answer = Answer.any((answer, _carries(project, flow, node.inputs, depth + 1)))
-        if answer is not Answer.YES:
-            return answer
-        mode = project.entry_grad(flow.definition) if node.grad is Grad.ENTRY else node.grad
-        return {Grad.ON: answer, Grad.OFF: Answer.NO}.get(mode, Answer.MAYBE)
-    if node.origin is Origin.CALL:
-        return Answer.MAYBE
-    if node.origin is Origin.PARAMETER:
-        return _parameter_carries(project, flow, node, depth)
-    if node.place is not None and node.place.shared:
-        return Answer.MAYBE
-    return Answer.NO
-
-
-def _parameter_carries(project: Project, flow: Flow, node: Node, depth: int) -> Answer:
-    if node.owner is not flow.definition or depth >= LIMIT:
-        return Answer.MAYBE
-    definition = flow.definition
-    hooks = project.hooks.get(definition)
-    if hooks and node.index == len(definition.parameters) - 1:
-        return Answer.any(
-            Answer.YES
-            if any(e.verb == "backward" for e in caller.events)
-            and any(e.verb in ("forward", "call") and e.grad is not Grad.OFF for e in caller.events)
-            else Answer.MAYBE
-            for caller, _, how in hooks
-            if "forward" in how
-        )
-    answers = []
-    name = definition.parameters[node.index]
-    for caller, event in project.callers(definition):
-        if caller.definition is definition:
-            continue
-        value = project.argument(definition, name, caller, event)
-        if value is not None:
-            answers.append(
-                Answer.NO
-                if value.kind in GRAPHLESS or value.leaf
-                else _carries(project, caller, caller.held(value), depth + 1)
-            )
-    return Answer.all(answers)
-
-
-def _trainable(project: Project, definition: Definition, module: Value, depth: int) -> Answer:
-    if module.kind not in ("module", "engine", "unknown"):
-        return Answer.MAYBE
-    if project.answer_frozen(module) is Answer.YES:
-        return Answer.NO
-    obj = module.obj
-    cls = project.class_named(module.type)
-    if obj is not None and any(
-        part.kind == "module" and project.answer_frozen(part) is Answer.YES for part in obj.items.values()
-    ):
-        return Answer.MAYBE  # built around frozen weights
-    if cls is not None:
-        learns = project.learns(cls)
-        if learns is Answer.NO:
-            return Answer.NO
-        if learns is Answer.MAYBE and not any(
-            _trainable(project, definition, part, depth + 1) is Answer.YES
-            for part in (obj.items.values() if obj is not None and depth < LIMIT else ())
-            if part.kind == "module"
-        ):
-            return Answer.MAYBE
-        init = project.names.method(cls, "__init__")
-        flow = project.flow(init) if init is not None else None
-        if flow is not None and any(
-            e.verb == "freeze" and e.receiver.obj is not None and e.receiver.obj.parameter == 0 for e in flow.events
-        ):
-            return Answer.NO
-    elif module.type:
-        row = project.library.lookup(module.type)
-        if row is not None and not row.parameters and row.kind == "module" and module.type != "torch.nn.Module":
-            inner = obj.items.get("wrapped") if obj is not None else None
-            if inner is None:
-                return Answer.MAYBE if row.forward == "unknown" else Answer.NO
-            return _trainable(project, definition, inner, depth)
-    if obj is not None and obj.parameter >= 0 and obj.home is definition and depth < LIMIT:
-        answers = []
-        name = definition.parameters[obj.parameter]
-        for caller, event in project.callers(definition):
-            if caller.definition is definition:
-                continue
-            value = project.argument(definition, name, caller, event)
-            if value is not None:
-                answers.append(_trainable(project, caller.definition, value, depth + 1))
-        if Answer.NO in answers:
-            return Answer.NO if all(a is Answer.NO for a in answers) else Answer.MAYBE
-    return Answer.YES if module.kind in ("module", "engine") else Answer.MAYBE
-
-
-def _fate(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
-    if node in seen:
-        return Answer.NO
-    seen.add(node)
-    twins = project.twins(definition, node)
-    if any(n.differentiated or n.wanted for n in twins):
-        return Answer.YES
-    found = Answer.MAYBE if any(n.escapes for n in twins) else Answer.NO
-    flow = project.flow(definition)
-    if flow is None:
-        return Answer.MAYBE
-    for event in flow.events:
-        answer = Answer.NO
-        if event.verb == "return" and event.inner is None and _below(node, flow.held(event.value)):
-            answer = _returned(project, definition, node, seen, depth)
-        elif (
-            event.verb in ("set", "store")
-            and event.target is not None
-            and event.target.shared
-            and _below(node, flow.held(event.value))
-        ):
-            project.settle(event.target)
-            place = event.target.node
-            if place is not None and place is not node:
-                answer = _fate(project, definition, place, seen, depth)
-        if answer is Answer.YES:
-            return answer
-        found = answer if answer is Answer.MAYBE else found
-    return found
-
-
-def _below(node: Node, deps: frozenset[Node]) -> bool:
-    """Whether a graph that hangs on ``deps`` reaches down to ``node``."""
-    stack, seen = list(deps), set()
-    while stack:
-        other = stack.pop()
-        if other is node:
-            return True
-        if other not in seen:
-            seen.add(other)
-            stack.extend(other.inputs)
-    return False
-
-
-def _returned(project: Project, definition: Definition, node: Node, seen: set[Node], depth: int) -> Answer:
-    """What becomes of a node that a function returns: NO only where all calls are in sight and none differentiates."""
-    if depth >= LIMIT:
-        return Answer.MAYBE
-    cls = definition.cls
-    if cls is not None:
-        for base in project.names.library_bases(cls):
-            if "differentiated" in project.library.hook(base, definition.name):
-                return Answer.YES
-    if definition.name in ("forward", "__call__"):
-        twins = project.twins(definition, node)
-        return Answer.YES if any(n.differentiated or n.wanted for n in twins) else Answer.MAYBE
-    callers = project.callers(definition)
-    twins = project.twins(definition, node)
-    if any(n.differentiated or n.wanted for n in twins):  # known only now that the callers are read
-        return Answer.YES
-    if not callers or definition in project.crowded:
-        return Answer.MAYBE
-    copies = [c for n in twins for c in n.copies if c.owner is not None]
-    owners = {c.owner for c in copies}
-    outside = definition in project.addressed
-    unseen = any(event.callee is not definition or flow.definition not in owners for flow, event in callers)
-    answers = [Answer.MAYBE if outside or unseen else Answer.NO]
-    answers += [_fate(project, c.owner, c, seen, depth + 1) for c in copies]
-    return Answer.any(answers)
-
-
-def _repeats(project: Project, definition: Definition, seen: set[Definition], depth: int) -> bool:
-    if definition in seen or depth > LIMIT:
-        return False
-    seen.add(definition)
-    if any(
-        isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr == "on"
-        for d in definition.decorators
-    ):
-        return True  # a handler of events
-    for flow, event in (*project.callers(definition), *project.namesakes(definition)):
-        if event.loops or _repeats(project, flow.definition, seen, depth + 1):
-            return True
-    if definition in project.hooks:
-        return True
-    return definition.cls is not None and project.is_module(definition.cls) and definition.name == "forward"

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from memlint.answers import LIMIT
 from memlint.extract import Class, Definition, Module
 from memlint.facts import Answer, Event, Grad, Node, Obj, Origin, Value
-from memlint.function import CONSTRUCTORS, LIMIT, Function
+from memlint.function import CONSTRUCTORS, Function
 from memlint.values import GRAPHLESS
 
 BUILDS = (Origin.FORWARD, Origin.CALL)
