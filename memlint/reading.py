@@ -127,10 +127,17 @@ class Reading:
             if node.inner is not None:
                 stack.append(node.inner)
 
+    @staticmethod
+    def may_be_source(node: Node) -> bool:
+        """Whether a graph may well begin in a node: not in data, nor in what only marks the uses of a store."""
+        if node.origin is Origin.PLACE:
+            return node.place is not None and node.place.shared and node.place.kind not in GRAPHLESS
+        return node.origin is not Origin.PARAMETER and not node.data
+
     def prove(self, deps: frozenset[Node]) -> None:
         """A backward on something that hangs on these nodes works, so one of them at least carries a graph."""
         while deps:
-            own = frozenset(n for n in deps if n.origin not in (Origin.PARAMETER, Origin.PLACE) and not n.data) or deps
+            own = frozenset(n for n in deps if self.may_be_source(n)) or deps
             self.proofs.append(own)
             if len(own) != 1:
                 return
@@ -139,7 +146,7 @@ class Reading:
                 return
             node.proved = True
             deps = node.inputs if node.origin is Origin.CALL else EMPTY
-            if all(n.origin in (Origin.PARAMETER, Origin.PLACE) or n.data for n in deps):
+            if not any(n.origin is not Origin.PLACE and self.may_be_source(n) for n in deps):
                 return
 
     def reduce(self, deps: Iterable[Node], detached: bool = False) -> None:
