@@ -298,7 +298,7 @@ class Reading:
     def device_of(self, args: list[Value], keywords: dict[str, Value]) -> str:
         """Where ``.to(…)``, ``.cuda(…)`` or a constructor puts its result; "" where the arguments name no device."""
         for value in (*args, *keywords.values()):
-            if value.kind in ("dtype", "bool", "none"):
+            if value.kind in ("dtype", "bool", "none", "library"):
                 continue
             if isinstance(value.const, str):
                 return "host" if value.const.startswith("cpu") and not isinstance(value.const, Symbol) else "device"
