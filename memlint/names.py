@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from os.path import isfile
 from posixpath import basename, dirname
 
 from memlint.extract import Class, Definition, Module
@@ -27,9 +28,19 @@ class Names:
         self._mro: dict[Class, list[Class | str]] = {}
         self._classes_linked: set[Module] = set()
         folders = {dirname(s.path) for s in sources if basename(s.path) == "__init__.py"}
+        self._packages = folders
         for source in sources:
             self._add(source, folders)
         self.asked = list(self.modules.values())
+
+    def add(self, source: Source) -> None:
+        """Take in one more file of the project."""
+        if source.path not in self.modules:
+            folder = dirname(source.path)
+            while folder and isfile(f"{folder}/__init__.py"):
+                self._packages.add(folder)
+                folder = dirname(folder)
+            self._add(source, self._packages)
 
     def _add(self, source: Source, packages: set[str]) -> Module | None:
         parts = source.path.removesuffix(".py").removesuffix(".ipynb").split("/")

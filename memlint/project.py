@@ -93,7 +93,10 @@ class Project:
         self.library = library or shipped()
         self.names = Names(sources, loader)
         self.target_of = target_of or (lambda path: Target())
+        self._read_file: Callable[[str], Source | None] | None = getattr(loader, "read", None)
         self._neighbours = list(neighbours)
+        self._unread: list[Source] | None = None
+        self._sought: set[str] = set()
         self._flows: dict[Any, Flow | None] = {}
         self._running: set[Any] = set()
         self._classes: dict[str, Class | None] = {}
@@ -594,7 +597,6 @@ class Project:
 
     def attribute(self, cls: Class, attr: str, owner: Value, name: str) -> Value | None:
         """What ``self.attr`` holds: the join of all that the class's methods assign to it."""
-        family = self.names.family(cls)
         key = (cls, attr)
         obj = self.attribute_obj(cls, attr)
         if key not in self._attributes:
@@ -603,11 +605,7 @@ class Project:
         value = self._attributes[key]
         if value is None:
             return None
-        objs = value.objs
-        if owner.obj is not None and not owner.obj.shared and value.kind not in CONTAINERS and owner.obj.parameter != 0:
-            pass
-        del family
-        return value.but(receiver=owner, path=name, objs=objs)
+        return value.but(receiver=owner, path=name)
 
     def _attribute(self, cls: Class, attr: str, obj: Obj) -> Value | None:
         value: Value | None = None
@@ -930,9 +928,27 @@ class Project:
                         found.append((flow, event))
         return found  # type: ignore[return-value]
 
+    def _read_neighbours(self, name: str) -> None:
+        """Take in the files outside the run that hold a name: one of them may call what is checked."""
+        if name in self._sought or self._read_file is None:
+            return
+        self._sought.add(name)
+        if self._unread is None:
+            read = (self._read_file(path) for path in self._neighbours)
+            self._unread = [source for source in read if source is not None and source.path not in self.names.modules]
+        rest = []
+        for source in self._unread:
+            if name in source.text:
+                self.names.add(source)
+            else:
+                rest.append(source)
+        self._unread = rest
+
     def _within_reach(self, definition: Definition) -> list[Definition]:
         """The functions that may call a function: those that mention it, or its class, and can see it."""
         cls, name = definition.cls, definition.name
+        if self._neighbours:
+            self._read_neighbours(cls.name if cls is not None and name in ("__init__", "forward", "__call__") else name)
         if name in ("__init__", "forward", "__call__") and cls is not None:
             found = [d for c in (cls, *self.names.derived(cls)) for d in self.mentioning(c.name)]
             return found + (self.mentioning(name) if name == "forward" else [])

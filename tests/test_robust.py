@@ -99,3 +99,21 @@ def test_a_file_of_a_package_does_not_hide_a_library(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert check_paths(["package/score.py"], Options(cache=False)).findings == []
     assert check_paths(["."], Options(cache=False)).findings == []
+
+
+def test_callers_outside_the_run_are_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that hands over the changed file alone must not lose what its callers in other files do."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "predict.py").write_text(
+        "import torch\n\n\ndef predict(model, loader):\n    model.eval()\n"
+        "    return [model(x).argmax(1).tolist() for x in loader]\n"
+    )
+    caller = tmp_path / "validate.py"
+    caller.write_text(
+        "import torch\n\nfrom predict import predict\n\n\ndef validate(model, loader):\n    with torch.no_grad():\n"
+        "        return predict(model, loader)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert check_paths(["predict.py"], Options(cache=False)).findings == []
+    caller.write_text(caller.read_text().replace("with torch.no_grad():", "if True:"))
+    assert [f.name for f in check_paths(["predict.py"], Options(cache=False)).findings] == ["eval-without-no-grad"]
