@@ -564,7 +564,7 @@ class Calling(Reading):
         if "calls" in effects:
             for value in (*args, *keywords.values()):
                 if isinstance(value.target, Definition) and value.kind == "function":
-                    self.project.called_by(value.target, row, self, self.grad)
+                    self.project.called_by(value.target, row, self.grad)
         if "autocast" in effects or "profile" in effects or "anomaly" in effects:
             self.event("context", node, receiver=receiver, args=tuple(args), keywords=keywords, name=name)
             return Value("context")

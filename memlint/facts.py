@@ -202,15 +202,3 @@ class Event:
         while event.inner is not None:
             event = event.inner
         return event
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Summary:
-    """All that a call of a function means to its caller: what it returns and what it does to its arguments.
-
-    Values and objects are in the function's own terms: its parameters are nodes and objects that carry their index.
-    """
-
-    returns: Value = UNKNOWN
-    events: list[Event] = field(default_factory=list)
-    known: bool = True

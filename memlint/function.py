@@ -422,9 +422,6 @@ class Function:
         """Whether the function is called again and again, as far as the project shows."""
         return answers.repeats(self.project, self.definition, set(), 0)
 
-    def in_loop(self, event: Event) -> bool:
-        return bool(event.loops)
-
     # ------------------------------------------------------------------ questions that several rules ask
 
     def handed_over(self, event: Event) -> bool:

@@ -1011,7 +1011,7 @@ class Project:
                     self.flow(candidate)
         return definition in self.hooks
 
-    def called_by(self, definition: Definition, row: Row, _flow: Reading, grad: Grad) -> None:
+    def called_by(self, definition: Definition, row: Row, grad: Grad) -> None:
         self.handed_on[definition].append((row, grad))
 
     def taken(self, definition: Definition) -> None:
