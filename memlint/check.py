@@ -57,6 +57,7 @@ class Report:
     fixed: int = 0
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    rule_folders: tuple[str, ...] = ()
 
 
 def check_paths(paths: Sequence[str], options: Options | None = None, configs: Configs | None = None) -> Report:
@@ -107,7 +108,7 @@ class _Run:
         self._config = run_config(paths, configs)
         self._targets = Finder()
         self._registry: Registry | None = None
-        self.report = Report()
+        self.report = Report(rule_folders=self._config.rule_folders)
         overlaid = [path for path in paths if shown(path) in options.overlay]
         on_disk = discover([path for path in paths if path not in overlaid], configs.of_folder)
         self._files = sorted({*on_disk, *map(shown, overlaid)})

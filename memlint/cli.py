@@ -13,21 +13,15 @@ import click
 from memlint import __version__
 from memlint.config import ConfigError, Configs, level
 from memlint.files import MissingPath, shown
-from memlint.registry import BUILT_IN, RegistryError
+from memlint.registry import BUILT_IN, BUILT_IN_PAGES, RegistryError
 from memlint.rule import Level
 from memlint.target import parse
 
 if TYPE_CHECKING:
     from memlint.check import Options, Report
 
-FORMATS = ("text", "concise", "json", "jsonl", "lsp", "github")
+FORMATS = ("text", "concise", "json", "jsonl", "lsp", "sarif", "github", "gitlab", "junit")
 LEVELS = tuple(each.value for each in Level)
-
-_BUILT_IN_PAGES = {
-    "MEM000": "# cannot-read (MEM000)\n\nA file that cannot be read, decoded or parsed: nothing in it was checked.\n",
-    "MEM099": "# unused-suppression (MEM099)\n\nA comment `# memlint: ignore…` that suppresses no finding. `--fix` "
-    "removes it.\n",
-}
 
 FAILURES = 10  # of memlint's own, a line each: one fault may show in every function
 
@@ -282,7 +276,7 @@ def show_rule(word: str) -> None:
     known = registry.load(run_config((), Configs()).rule_folders)
     for code, name in BUILT_IN.items():
         if word.upper() == code or word == name:
-            click.echo(_BUILT_IN_PAGES[code], nl=False)
+            click.echo(BUILT_IN_PAGES[code], nl=False)
             return
     rule = known.find(word)
     if rule.page is None:

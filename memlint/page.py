@@ -65,6 +65,14 @@ class Page:
     leaves: tuple[Block, ...] = ()
     trials: tuple[Block, ...] = field(default=())
 
+    @property
+    def brief(self) -> str:
+        """What an editor or a service shows beside a finding, in Markdown: what it is, what it costs, one repair."""
+        repair = re.split(r"(?<=^```\n)(?!```)", self.sections["The fix"] + "\n", maxsplit=1, flags=re.MULTILINE)[0]
+        repair = re.sub(r"^```python (before|after).*$", "```python", repair, flags=re.MULTILINE).strip()
+        why = self.sections["Why it costs"].strip()
+        return f"{self.summary}\n\n**Why it costs.** {why}\n\n**The fix.** {repair}\n"
+
 
 def read(path: Path) -> Page:
     """Read a page. Raises `PageError` where its form is not the fixed one."""

@@ -16,6 +16,13 @@ from memlint.rule import Rule
 BUILT_IN = {"MEM000": "cannot-read", "MEM099": "unused-suppression"}
 """Findings that are memlint's own and no rule's."""
 
+BUILT_IN_PAGES = {
+    "MEM000": "# cannot-read (MEM000)\n\nA file that cannot be read, decoded or parsed: nothing in it was checked.\n",
+    "MEM099": "# unused-suppression (MEM099)\n\nA comment `# memlint: ignore…` that suppresses no finding. `--fix` "
+    "removes it.\n",
+}
+"""What `memlint rule` says of them."""
+
 
 class RegistryError(Exception):
     """A rule file that cannot be loaded, or a selector that names no rule. The message is one line for the user."""
@@ -119,3 +126,10 @@ def _load_file(path: str) -> tuple[Rule, ...]:
     page = Path(path).with_suffix(".md")
     found = [value for value in vars(module).values() if isinstance(value, Rule)]
     return tuple(replace(rule, page=page if page.is_file() else None) for rule in found)
+
+
+def page_of(name: str, folders: Sequence[str] = ()) -> Path | None:
+    """The page of the rule of that name, among memlint's own and those in ``folders``; none of it is loaded."""
+    stem = name.replace("-", "_")
+    pages = (folder / f"{stem}.md" for folder in (rules_folder(), *map(Path, folders)))
+    return next((page for page in pages if page.is_file()), None)

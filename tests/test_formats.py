@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from conftest import Run
+from jsonschema import Draft7Validator
+from junitparser import JUnitXml
 
 TEXT = "x = 1\ny = '𝄞é', 'BAD'\nz = 'BADLY'\n"
 
@@ -146,3 +149,97 @@ def test_a_very_long_line_is_cut(project: Path, memlint: Run) -> None:
     line = next(i for i, text in enumerate(frame) if text.startswith("  1 |"))
     start = frame[line + 1].index("^")
     assert frame[line][start : start + 3] == "BAD"
+
+
+# A clean file, one with findings of each level, one that cannot be parsed, and a name that needs quoting.
+def awkward(project: Path) -> None:
+    (project / "a.py").write_text(TEXT)
+    (project / "b c%.py").write_text("w = 'BADDER'\n")
+    (project / "broken.py").write_text("def f(:\n")
+    (project / "clean.py").write_text("x = 1\n")
+
+
+def test_sarif_is_valid_by_the_official_schema(project: Path, memlint: Run) -> None:
+    awkward(project)
+    (project / "crash.py").write_text("x = 'CRASH BAD'\n")
+    schema = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
+    validator = Draft7Validator(schema, format_checker=Draft7Validator.FORMAT_CHECKER)
+    log = json.loads(memlint("check", "--output-format", "sarif").out)
+    assert [error.message for error in validator.iter_errors(log)] == []
+    del log["runs"][0]["results"][0]["message"]
+    assert any(validator.iter_errors(log))  # the schema does look there
+
+
+def test_sarif_has_rules_regions_trails_fixes_and_fingerprints(project: Path, memlint: Run) -> None:
+    awkward(project)
+    (run,) = json.loads(memlint("check", "--output-format", "sarif").out)["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [(rule["id"], rule["name"]) for rule in rules] == [("MEM000", "cannot-read"), ("TST901", "bad-word")]
+    assert run["columnKind"] == "unicodeCodePoints"
+    first, second, third, broken = run["results"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+    assert [result["level"] for result in run["results"]] == ["warning", "note", "error", "error"]
+    region = {"startLine": 2, "startColumn": 12, "endLine": 2, "endColumn": 15}
+    place = first["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "a.py", "uriBaseId": "%SRCROOT%"}, "region": region}
+    assert third["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "b%20c%25.py"
+    assert first["relatedLocations"][0]["message"] == {"text": "the file begins here"}
+    (change,) = first["fixes"][0]["artifactChanges"]
+    assert change["replacements"] == [{"deletedRegion": region, "insertedContent": {"text": "GOOD"}}]
+    assert second["fixes"][0]["description"]["text"] == "Write GOOD (unsafe: it reads otherwise)"
+    assert "fixes" not in broken
+    found = json.loads(memlint("check", "--output-format", "json").out)["findings"]
+    assert [r["partialFingerprints"]["memlint/v1"] for r in run["results"]] == [f["fingerprint"] for f in found]
+
+
+def test_sarif_says_when_memlint_failed(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("x = 'CRASH BAD'\n")
+    (run,) = json.loads(memlint("check", "--output-format", "sarif").out)["runs"]
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is False
+    assert "as asked" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_sarif_helps_with_a_rule_s_page(tmp_path: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "def f(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x).tolist())\n"
+    (tmp_path / "train.py").write_text(f"import torch\n\n{text}")
+    (run,) = json.loads(memlint("check", "--output-format", "sarif").out)["runs"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    assert rule["id"] == "MEM101"
+    assert "no_grad" in rule["help"]["markdown"]
+    assert "```python before" not in rule["help"]["markdown"]
+
+
+def test_gitlab_is_a_code_quality_report(project: Path, memlint: Run) -> None:
+    awkward(project)
+    issues = json.loads(memlint("check", "--output-format", "gitlab").out)
+    assert issues[0] == {
+        "description": "the word BAD stands here. Write GOOD.",
+        "check_name": "bad-word",
+        "fingerprint": issues[0]["fingerprint"],
+        "severity": "major",
+        "location": {"path": "a.py", "lines": {"begin": 2, "end": 2}},
+    }
+    assert [issue["severity"] for issue in issues] == ["major", "info", "critical", "critical"]
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues)
+    (project / "a.py").unlink()
+    (project / "b c%.py").unlink()
+    (project / "broken.py").unlink()
+    assert json.loads(memlint("check", "--output-format", "gitlab").out) == []
+
+
+def test_junit_is_read_by_a_parser_of_its_own(project: Path, memlint: Run) -> None:
+    awkward(project)
+    (project / "a.py").write_text("y = 'BAD' # <&> \x01\n")
+    xml = memlint("check", "--output-format", "junit").out
+    (suite,) = JUnitXml.fromstring(xml.encode())
+    assert (suite.tests, suite.failures, suite.errors) == (4, 3, 0)
+    cases = {case.name: [failure.message for failure in case.result] for case in suite}
+    assert cases == {
+        "a.py": ["TST901 bad-word"],
+        "b c%.py": ["TST901 bad-word"],
+        "broken.py": ["MEM000 cannot-read"],
+        "clean.py": [],
+    }

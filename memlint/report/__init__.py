@@ -13,7 +13,10 @@ FORMATS = {
     "json": "json_document",
     "jsonl": "json_lines",
     "lsp": "lsp",
+    "sarif": "sarif",
     "github": "github",
+    "gitlab": "gitlab",
+    "junit": "junit",
 }
 """Format names, as users write them, and their modules."""
 
