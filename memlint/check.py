@@ -232,8 +232,9 @@ class _Run:
             self._crashed(source.path, error)
             return
         for function in functions:
+            text, every = function.text, project.interesting(function.definition)
             for rule in rules:
-                if rule.triggers and not any(word in function.text for word in rule.triggers):
+                if not (every or rule.anywhere) or (rule.triggers and not any(word in text for word in rule.triggers)):
                     continue
                 for finding in self._guarded(rule, function):
                     if (finding.code, finding.span) not in seen:

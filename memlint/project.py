@@ -139,9 +139,7 @@ class Project:
         """Every function of a file, its top level last, as rules see them."""
         module = self.names.modules.get(source.path)
         if module is not None and self.relevant(module):
-            for definition in module.definitions:
-                if self.interesting(definition):
-                    yield self.function(definition)
+            yield from map(self.function, module.definitions)
 
     def function(self, definition: Definition) -> Function:
         """A function as rules see it."""
@@ -153,7 +151,7 @@ class Project:
         return found
 
     def interesting(self, definition: Definition) -> bool:
-        """Whether a rule can have anything to ask: without loops, stores or training there is nothing to answer."""
+        """Whether most rules can have anything to ask: without loops, stores or training there is no answer."""
         text = definition.text
         if TRAINS.search(text):
             return True

@@ -154,6 +154,7 @@ class Rule:
     claim: Claim
     run: Callable[[Function], Findings]
     triggers: tuple[str, ...] = ()  # the rule runs where the function's text holds one of these, or always
+    anywhere: bool = False  # … though there be no loop, store or training, without which other rules do not look
     page: Path | None = field(default=None, compare=False)
 
     @property
@@ -163,7 +164,7 @@ class Rule:
 
 
 def rule(
-    *, code: str, claim: Claim, triggers: tuple[str, ...] = ()
+    *, code: str, claim: Claim, triggers: tuple[str, ...] = (), anywhere: bool = False
 ) -> Callable[[Callable[[Function], Findings]], Rule]:
     """Make a rule of a function. Its name, underscores as hyphens, is what users write."""
 
@@ -174,6 +175,6 @@ def rule(
             for finding in find(function):
                 yield replace(finding, code=code, name=name, claim=claim)
 
-        return Rule(code, name, claim, run, triggers)
+        return Rule(code, name, claim, run, triggers, anywhere)
 
     return make
