@@ -289,6 +289,14 @@ def test_other_files_of_the_project_come_from_disk_and_anew_for_each_arm(trials:
     assert answer.data["results"] == "identical"
 
 
+def test_the_module_under_trial_gets_no_future_of_memlint_s_own(trials: Trials, tmp_path: Path) -> None:
+    text = LEAK.replace("return kept", "return type(train.__annotations__['n']).__name__").replace(
+        "loader):", "loader, n: int = 0):"
+    )
+    answer = trials.run(spec(tmp_path, text, "kept.append", ("type(train.__annotations__['n']).__name__", "'type'")))
+    assert answer.data["results"] == "identical"
+
+
 def test_a_missing_torch_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from memlint.trial.watch import TICK, WATCH, Place, called, definition, first, locate, rewrite
+from memlint.trial.watch import (
+    CALL,
+    HIT,
+    TICK,
+    WATCH,
+    Place,
+    bytes_at,
+    called,
+    count_hits,
+    definition,
+    first,
+    locate,
+    rewrite,
+)
 
 TEXT = """\
 class Trainer:
@@ -117,3 +130,39 @@ def test_a_form_feed_ends_no_line() -> None:
 @pytest.mark.parametrize(("text", "name"), [('target = "go"\n', "go"), ("x = 1\n", ""), ("def (\n", ""), ("\0", "")])
 def test_what_a_harness_calls(text: str, name: str) -> None:
     assert called(text) == name
+
+
+def test_several_places_are_told_apart_by_their_keys() -> None:
+    tree = ast.parse(
+        'def f(xs):\n    """Doc."""\n    for x in xs:\n        while x:\n            x -= 1\n    return g(xs)\n'
+    )
+    for key, place in enumerate((Place("f"), Place("f", 0), Place("f", 1))):
+        rewrite(tree, place, key)
+    seen: list[Any] = []
+
+    def over(items: Any, key: int) -> Any:
+        seen.append(("over", key))
+        return iter(items)
+
+    def tick(key: int) -> bool:
+        seen.append(("tick", key))
+        return True
+
+    names: dict[str, Any] = {WATCH: over, TICK: tick, CALL: lambda key: seen.append(("call", key)), "g": len}
+    exec(compile(tree, "f.py", "exec"), names)
+    assert names["f"]([1]) == 1 and names["f"].__doc__ == "Doc."
+    assert seen == [("call", 0), ("over", 1), ("tick", 2), ("tick", 2)]
+
+
+def test_a_statement_tells_that_it_ran() -> None:
+    text = "def f(xs):\n    for x in xs:\n        if x > 1:\n            y = (x +\n                 1)\n"
+    tree = ast.parse(text)
+    count_hits(tree, *bytes_at(text, 5, 18), 7)
+    rewrite(tree, Place("f", 0), 0)
+    seen: list[int] = []
+    names: dict[str, Any] = {WATCH: lambda items, key: iter(items), HIT: seen.append}
+    exec(compile(tree, "f.py", "exec"), names)
+    names["f"]([0, 1])
+    assert seen == []
+    names["f"]([1, 2])
+    assert seen == [7]

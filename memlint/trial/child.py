@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ import torch  # noqa: E402
 from memlint.trial.compare import compare, snapshot  # noqa: E402
 from memlint.trial.ledger import Ledger  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
+from memlint.trial.ticks import Enough, Watch  # noqa: E402
 from memlint.trial.watch import TICK, WATCH, Place, rewrite  # noqa: E402
 
 WRITES = {
@@ -61,81 +62,6 @@ WRITES = {
     "os.chmod",
     "os.chown",
 }
-GRACE = 3  # times that a loop may start again after the last step before the run is cut short
-
-
-class Enough(BaseException):
-    """Ends a run whose watched loop has made its steps; no handler of the user's catches it."""
-
-
-class Watch:
-    """Counts the iterations of the watched loop, reads the meter after each, and ends the loop after ``steps``."""
-
-    def __init__(self, meter: Meter, steps: int) -> None:
-        self._meter = meter
-        self.steps = steps
-        self._overtime = 0
-        self._inside = False
-
-    @property
-    def count(self) -> int:
-        """Iterations read so far; the first reading is the start of the first."""
-        return len(self._meter.readings) - 1
-
-    def tick(self) -> None:
-        """An iteration has ended."""
-        if self.count < self.steps:
-            self._meter.read()
-
-    def over(self, items: Iterable[Any]) -> _Watched:
-        """``items``, ticking whenever the next is asked for."""
-        return _Watched(self, items)
-
-    def condition(self) -> bool:
-        """Stands before the condition of a ``while`` loop: ticks, and is false after the last step."""
-        self._inside = self.leave() if self._inside else self.enter()
-        return self._inside
-
-    def enter(self) -> bool:
-        """The loop starts (again). After the last step it gets one unread iteration, and in the end none."""
-        if self.count >= self.steps:
-            self._overtime += 1
-            if self._overtime > GRACE:
-                raise Enough
-        return True
-
-    def leave(self) -> bool:
-        """An iteration has ended; whether there may be another."""
-        if self.count >= self.steps:
-            return False
-        self.tick()
-        return self.count < self.steps
-
-
-class _Watched:
-    """An iterator that holds no item, so that it keeps nothing alive."""
-
-    def __init__(self, watch: Watch, items: Iterable[Any]) -> None:
-        self._watch = watch
-        self._items = items
-        self._iterator: Iterator[Any] | None = None
-
-    def __iter__(self) -> _Watched:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._items)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._items, name)
-
-    def __next__(self) -> Any:
-        if self._iterator is None:
-            self._watch.enter()
-            self._iterator = iter(self._items)
-        elif not self._watch.leave():
-            raise StopIteration
-        return next(self._iterator)
 
 
 class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -158,7 +84,7 @@ class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Run the text, with the names that the wrapped loop calls."""
         tree = rewrite(ast.parse(self._text, self._path), self._place)
         vars(module).update(self._names)
-        exec(compile(tree, self._path, "exec"), vars(module))
+        exec(compile(tree, self._path, "exec", dont_inherit=True), vars(module))
 
 
 def seed() -> None:
@@ -214,7 +140,7 @@ def run_arm(
 def _harness(text: str, module: types.ModuleType) -> types.ModuleType:
     harness = types.ModuleType("memlint_harness")
     vars(harness)["module"] = module
-    exec(compile(text, "<harness>", "exec"), vars(harness))
+    exec(compile(text, "<harness>", "exec", dont_inherit=True), vars(harness))
     return harness
 
 

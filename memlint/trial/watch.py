@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # as Python counts lines: str.splitlines ends some at a form feed
-WATCH, TICK = "__memlint_watch__", "__memlint_tick__"
+WATCH, TICK, CALL, HIT = "__memlint_watch__", "__memlint_tick__", "__memlint_call__", "__memlint_hit__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WITHIN_A_STEP = ("parameters", "named_parameters", "param_groups", "modules", "children", "items", "values", "keys")
@@ -39,7 +39,7 @@ def locate(text: str, line: int, column: int) -> Place:
     It is the innermost loop around it that runs over steps, not over the parts of one.
     """
     tree = ast.parse(text)
-    position = line, len(_LINE_END.split(text)[line - 1][: column - 1].encode())
+    position = bytes_at(text, line, column)
     names: list[str] = []
     scope: ast.AST = tree
     around: list[ast.AST] = []
@@ -59,6 +59,11 @@ def locate(text: str, line: int, column: int) -> Place:
         return Place(".".join(names))
     chosen = [*around[:1], *(loop for loop in around if not _within_a_step(loop))][-1]
     return Place(".".join(names), list(_loops(scope)).index(chosen), ast.unparse(_iterated(chosen)))  # type: ignore[arg-type]
+
+
+def bytes_at(text: str, line: int, column: int) -> tuple[int, int]:
+    """The position as syntax trees have it: the line from 1, the column from 0 in bytes."""
+    return line, len(_LINE_END.split(text)[line - 1][: column - 1].encode())
 
 
 def first(text: str, function: str) -> Place:
@@ -84,23 +89,58 @@ def called(harness: str) -> str:
     return str(found[-1]) if found else ""
 
 
-def rewrite(tree: ast.Module, place: Place) -> ast.Module:
+def rewrite(tree: ast.Module, place: Place, key: int | None = None) -> ast.Module:
     """Wrap the loop at ``place`` in ``tree`` itself: its iterable, or its condition, first calls the watch.
 
     A call in the iterable is reached however an iteration ends (its last line, ``continue``), and adds no line, so that
-    tracebacks and allocation stacks keep their line numbers.
+    tracebacks and allocation stacks keep their line numbers. A ``key`` is handed to each call, to tell several places
+    apart; with one, a place without a loop gets a call of `CALL` where its function begins.
     """
     scope = definition(tree, place)
-    if scope is None or place.loop is None:
+    keys: list[ast.expr] = [] if key is None else [ast.Constant(key)]
+    if scope is None or (place.loop is None and not keys):
         return tree
-    loop = list(_loops(scope))[place.loop]
+    if place.loop is None:
+        docstring = ast.get_docstring(scope, clean=False) is not None
+        scope.body.insert(int(docstring), _called(CALL, keys, scope.body[0]))
+        return ast.fix_missing_locations(tree)
+    loop = next((loop for number, loop in enumerate(_loops(scope)) if number == place.loop), None)
     if isinstance(loop, ast.While):
-        tick = ast.Call(ast.Name(TICK, ast.Load()), [], [])
+        tick = ast.Call(ast.Name(TICK, ast.Load()), keys, [])
         loop.test = ast.BoolOp(ast.And(), [tick, loop.test])
-    else:
+    elif loop is not None:
         owner = loop if isinstance(loop, ast.For) else loop.generators[0]
-        owner.iter = ast.Call(ast.Name(WATCH, ast.Load()), [owner.iter], [])
+        owner.iter = ast.Call(ast.Name(WATCH, ast.Load()), [owner.iter, *keys], [])
     return ast.fix_missing_locations(tree)
+
+
+def count_hits(tree: ast.Module, line: int, column: int, key: int) -> ast.Module:
+    """Put a call of `HIT` with ``key`` before the statement in ``tree`` itself at ``line`` and ``column`` (from 0,
+    in bytes), so that one knows whether it ran."""
+    node: ast.AST = tree
+    body, found = tree.body, None
+    while True:
+        for _, child in _children(node):
+            if _covers(child, (line, column)):
+                break
+        else:
+            break
+        bodies = [value for _, value in ast.iter_fields(node) if isinstance(value, list) and child in value]
+        if isinstance(child, ast.stmt) and bodies:
+            body, found = bodies[0], child
+        node = child
+    if found is not None:
+        body.insert(body.index(found), _called(HIT, [ast.Constant(key)], found))
+    return ast.fix_missing_locations(tree)
+
+
+def _called(name: str, arguments: list[ast.expr], at: ast.stmt) -> ast.Expr:
+    """A statement that calls ``name``. It takes up no room, so that nothing is found at its place."""
+    statement = ast.Expr(ast.Call(ast.Name(name, ast.Load()), arguments, []))
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.expr, ast.stmt)):
+            node.lineno, node.col_offset = node.end_lineno, node.end_col_offset = at.lineno, at.col_offset
+    return statement
 
 
 def definition(
