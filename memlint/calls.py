@@ -341,6 +341,8 @@ class Calling(Reading):
             return self.element(subject, node)
         if returns == "parameters" or (returns == "iterator" and row.of == "parameter"):
             return Value("parameters", receiver=receiver, type="named" if row.items else "")
+        if returns == "instance":
+            return self.instance(name.rpartition(".")[0], args, keywords, node or self.stmt)
         deps = EMPTY
         if row.graph == "arguments":
             deps = frozenset().union(*(self.held(v) for v in inputs))
@@ -417,6 +419,17 @@ class Calling(Reading):
             scalar=scalar or (subject.scalar and row.graph == "arguments" and not args),
             site=node,
         )
+
+    def instance(self, name: str, args: list[Value], keywords: dict[str, Value], node: ast.AST) -> Value:
+        """What a class's own method makes of it: ``AutoModel.from_pretrained(…)``."""
+        row = self.library.lookup(name)
+        if row is None or not row.kind:
+            return Value("instance", site=node)
+        name = self.library.canonical(name)
+        value = Value(row.kind, type=name, objs=(self.make(row.kind, node, type=name),), site=node)
+        self.event("build", node, value=value, args=tuple(args), keywords=keywords, name=row.kind,
+                   receiver=Value("class", type=name))  # fmt: skip
+        return value
 
     def element_of(self, row: Row, receiver: Value, args: list[Value], node: ast.AST | None) -> Value | None:
         if row.of == "element":

@@ -51,6 +51,7 @@ TENSOR_WORDS = frozenset(
         "tensorflow",
         "keras",
         "transformers",
+        "trl",
         "accelerate",
         "fastai",
         "ignite",
