@@ -108,10 +108,12 @@ def slug(device: str) -> str:
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """Keep ``rows``, sorted, in ``folder`` under the device's name."""
+    """Keep ``rows``, sorted, in ``folder`` under the device's name, beside those of other rules that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{slug(rows[0]['device'])}.json"
-    ordered = sorted(rows, key=lambda row: (row["rule"], row["trial"]))
+    measured = {row["rule"] for row in rows}
+    kept = [row for row in json.loads(path.read_text()) if row["rule"] not in measured] if path.exists() else []
+    ordered = sorted((*kept, *rows), key=lambda row: (row["rule"], row["trial"]))
     path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -164,13 +166,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m memlint.trial.record", description=__doc__)
     parser.add_argument("--device", default="fake")
     parser.add_argument("--rules", type=Path, default=Path("rules"), help="the folder of the pages")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="the rules whose trials are run; all where not given")
     parser.add_argument("--out", type=Path, default=Path("fixtures/costs"))
     parser.add_argument("--plan", type=Path, help="write the planned trials there and run nothing")
     parser.add_argument("--from", dest="planned", type=Path, help="run trials planned earlier")
     parser.add_argument("--pages", action="store_true", help="write the kept figures into the pages and run nothing")
     parser.add_argument("--timeout", type=float, default=300.0)
     given = parser.parse_args(arguments)
-    pages = sorted(given.rules.glob("*.md"))
+    pages = sorted(p for p in given.rules.glob("*.md") if not given.only or p.stem.replace("_", "-") in given.only)
     if given.pages:
         for page in pages:
             if figures := table(page.stem.replace("_", "-"), given.out):
