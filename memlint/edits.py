@@ -24,7 +24,7 @@ from memlint.source import Source, SourceError
 _BLOCK_VERBS = frozenset({"enclose", "hoist", "move", "delete", "insert_before", "insert_after"})
 _FORMATTED = re.compile(r"\b(?:[fF][rR]?|[rR][fF])['\"]")
 # These throw something away on purpose.
-_LOSING_VERBS = frozenset({"replace", "set_keyword", "drop_keyword", "delete"})
+_LOSING_VERBS = frozenset({"replace", "set_keyword", "drop_keyword", "drop_call", "delete"})
 
 
 # --- What rules ask for -----------------------------------------------------------------------------------------------
@@ -54,6 +54,11 @@ def set_keyword(source: Source, call: ast.AST | Span, name: str, value: str) -> 
 def drop_keyword(source: Source, call: ast.AST | Span, name: str) -> Fix:
     """Take the keyword argument ``name`` out of a call."""
     return _fix(source, f"drop `{name}`", "drop_keyword", (call,), name)
+
+
+def drop_call(source: Source, call: ast.Call) -> Fix:
+    """Leave of a method call what the method is called on: ``x.cpu()`` becomes ``x``."""
+    return _fix(source, f"drop `{_brief(source, call)}`", "drop_call", (call,))
 
 
 def enclose(source: Source, first: ast.AST | Span, last: ast.AST | Span, header: str) -> Fix:

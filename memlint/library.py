@@ -73,13 +73,15 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         # number: arguments are read as numbers or text, never kept with their graph; keeps: they are kept as they are;
         # reads: they are looked at, copied or written out, and not kept.
         "accepts": frozenset({"", "number", "keeps", "reads"}),
+        # makes: a tensor of nothing but numbers, on the device that `device` names; rounds: computed, and so perhaps
+        # not to the last bit the same on another device.
         "effects": frozenset(
             """
             backward step zero_grad frees_grads eval train freeze unfreeze requires_grad no_grad inference_mode
             set_grad_enabled enable_grad append extend insert add update setdefault put clear pop detach_ item log
             retains cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile
             autocast accumulate synchronize random materializes calls closure optional_backward differentiates figure
-            close bounded reset checkpoints fused vocabulary
+            close bounded reset checkpoints fused vocabulary makes rounds
             """.split()
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with

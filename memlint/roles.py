@@ -15,6 +15,7 @@ MODULE = frozenset(
 SWITCHES = frozenset({"eval", "train"})
 OPTIMIZER = frozenset({"param_groups", "add_param_group"})
 SCALER = frozenset({"unscale_", "get_scale"})
+PLACES = frozenset({"device", "map_location"})  # keywords, and what takes a device first
 
 
 @dataclass(slots=True)
@@ -25,16 +26,18 @@ class Use:
     calls: set[str] = field(default_factory=set)  # called on it without arguments
     called: bool = False
     iterated: bool = False
+    places: bool = False  # says where something goes
 
     def merge(self, other: Use) -> None:
         self.attributes |= other.attributes
         self.calls |= other.calls
         self.called = self.called or other.called
         self.iterated = self.iterated or other.iterated
+        self.places = self.places or other.places
 
     @property
     def role(self) -> str:
-        """``module``, ``optimizer``, ``scaler``, ``accelerator`` or "" where the use does not tell."""
+        """``module``, ``optimizer``, ``scaler``, ``accelerator``, ``device`` or "" where the use does not tell."""
         seen = self.attributes
         if seen & SCALER or ("scale" in seen and {"step", "update"} & seen):
             return "scaler"
@@ -46,7 +49,7 @@ class Use:
             return "accelerator"
         if seen & MODULE or "eval" in self.calls or (self.called and ("zero_grad" in seen or "train" in seen)):
             return "module"
-        return ""
+        return "device" if self.places and not self.called and not self.iterated else ""
 
 
 def uses(node: ast.AST) -> dict[str, Use]:
@@ -80,6 +83,12 @@ def uses(node: ast.AST) -> dict[str, Use]:
         elif kind is ast.Call:
             func = n.func  # type: ignore[attr-defined]
             name = name_of(func)
+            for keyword in n.keywords:  # type: ignore[attr-defined]
+                if keyword.arg in PLACES and (placed := name_of(keyword.value)):
+                    use(placed).places = True
+            if n.args and name.rpartition(".")[2] in ("device", "cuda", "set_device"):  # type: ignore[attr-defined]
+                if placed := name_of(n.args[0]):  # type: ignore[attr-defined]
+                    use(placed).places = True
             if name:
                 use(name).called = True
                 if type(func) is ast.Attribute and not n.args:  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import libcst as cst
+import libcst.matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from memlint.rule import Span
@@ -373,6 +374,22 @@ def drop_keyword(patient: Patient, spans: Sequence[Span], name: str) -> None:
     patient.nodes[call].append(change)
 
 
+def drop_call(patient: Patient, spans: Sequence[Span]) -> None:
+    """Leave of a method call what the method is called on."""
+    call = patient.call(spans[0])
+    if not isinstance(call.func, cst.Attribute):
+        raise UnknownShape("not a method call")
+    if len(m.findall(call, m.Comment())) > len(m.findall(call.func.value, m.Comment())):
+        raise UnknownShape("a comment in what goes")
+
+    def change(updated: cst.Call) -> Any:
+        receiver = cast(Any, updated.func).value
+        around = {"lpar": [*updated.lpar, *receiver.lpar], "rpar": [*receiver.rpar, *updated.rpar]}
+        return _fit(receiver.with_changes(**around), patient.parent(call))
+
+    patient.nodes[call].append(change)
+
+
 def _joined(
     lead: cst.ParenthesizedWhitespace, tail: cst.BaseParenthesizableWhitespace, *, close: bool = False
 ) -> cst.BaseParenthesizableWhitespace:
@@ -528,6 +545,7 @@ VERBS: dict[str, Callable[..., None]] = {
         restate,
         set_keyword,
         drop_keyword,
+        drop_call,
         enclose,
         decorate,
         hoist,

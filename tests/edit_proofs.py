@@ -83,6 +83,18 @@ def without_keyword(source: Source, call: ast.Call, name: str) -> ast.Module:
     return tree
 
 
+def without_call(source: Source, call: ast.Call) -> ast.Module:
+    """The program with the receiver of a method call in the call's place."""
+    tree = copy.deepcopy(source.tree)
+
+    def receiver(old: ast.expr) -> ast.expr:
+        assert isinstance(old, ast.Call) and isinstance(old.func, ast.Attribute)
+        return old.func.value
+
+    Swap(twin(source.tree, call, tree), receiver).visit(tree)
+    return tree
+
+
 def block_changed(source: Source, statement: ast.stmt, change: Callable[[list[ast.stmt], int], None]) -> ast.Module:
     """The program with the block around a statement changed."""
     tree = copy.deepcopy(source.tree)
@@ -175,6 +187,8 @@ def requests(source: Source) -> Iterator[tuple[Fix, Callable[[], ast.Module]]]:
         if isinstance(node, ast.Call):
             fresh, value = "fresh", "a or b"
             yield edits.set_keyword(source, node, fresh, value), partial(with_keyword, source, node, fresh, value)
+            if isinstance(node.func, ast.Attribute):
+                yield edits.drop_call(source, node), partial(without_call, source, node)
             for name in [keyword.arg for keyword in node.keywords if keyword.arg]:
                 yield edits.drop_keyword(source, node, name), partial(without_keyword, source, node, name)
                 yield edits.set_keyword(source, node, name, "1"), partial(with_keyword, source, node, name, "1")

@@ -179,6 +179,27 @@ def test_drop_keyword(call: str, expected: str | None) -> None:
     assert text == (None if expected is None else f"y = {expected}  # end\n")
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("x.to(d)", "x"),
+        ('f(x.a(1)).to("cuda")', "f(x.a(1))"),
+        ("(a + b).cuda()", "(a + b)"),
+        ("(x\n  .cuda())", "(x)"),
+        ("f(\n    a,  # one\n).to(d)", "f(\n    a,  # one\n)"),
+        ("(x  # one\n  .cuda())", None),
+        ("x.to(\n    d,  # one\n)", None),
+        ("f(x)", None),
+    ],
+)
+def test_drop_call(call: str, expected: str | None) -> None:
+    source = source_of(f"y = {call}  # end\n")
+    node = source.tree.body[0]
+    assert isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    text = fixed(source, edits.drop_call(source, node.value))
+    assert text == (None if expected is None else f"y = {expected}  # end\n")
+
+
 def test_enclose_keeps_strings_comments_and_continuations() -> None:
     source = source_of('''\
         def f(model, loader):

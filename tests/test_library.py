@@ -216,6 +216,8 @@ def hold(row: Row, result: Any, first: Any) -> None:
         assert not any(shares(value, first) for value in tensors)
     if "copies" in row and isinstance(first, torch.Tensor):
         assert not any(shares(value, first) for value in tensors)
+    if "random" in row and tensors and row.returns != "same":
+        assert all(len(set(value.flatten().tolist())) > 1 for value in tensors)
     if row.device == "host" and tensors:
         assert all(value.device.type == "cpu" for value in tensors)
     if row.kind == "module":
@@ -238,6 +240,8 @@ def run_example(row: Row, called: Any, kind: str) -> None:
             refused.append(f"({example}): {type(error).__name__} {str(error)[:200]}")
             continue
         hold(row, result, first)
+        if "makes" in row:
+            assert called(*arguments[0], **arguments[1], device="meta").is_meta
         return
     pytest.fail("no example is taken: " + "; ".join(refused))
 

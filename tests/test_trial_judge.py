@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memlint.rule import Claim
-from memlint.trial.judge import BLOCK, Measurement, judge, undecided
+from memlint.trial.judge import BLOCK, PRETENDED, Measurement, judge, undecided
 from memlint.trial.run import Answer
 
 MIB = 2**20
@@ -33,7 +33,7 @@ def arm(
 
 
 def verdict(claim: Claim, before: dict[str, Any], after: dict[str, Any], **more: Any) -> Any:
-    return judge(claim, Answer("ended", {"before": before, "after": after, "device": "fake", **more}), "called", "fake")
+    return judge(claim, Answer("ended", {"before": before, "after": after, "device": "cpu", **more}), "called", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,12 @@ def test_what_each_claim_asks_for(
     found = verdict(claim, arm(**before), arm(**after))
     assert (found.status, found.measure) == (status, measure)
     assert found.reason if status == "refuted" else not found.reason
+
+
+def test_fake_tensors_take_no_time_to_speak_of() -> None:
+    found = verdict(Claim.TIME, arm(seconds=0.02), arm(), device="fake")
+    assert (found.status, found.measure, found.reason) == ("undecided", "", PRETENDED)
+    assert verdict(Claim.PEAK, arm(peak=20 * MIB), arm(), device="fake").status == "confirmed"
 
 
 def test_noise_on_the_host_is_no_growth() -> None:

@@ -11,7 +11,7 @@ import pytest
 from memlint.page import read
 from memlint.rule import Claim
 from memlint.trial import record
-from memlint.trial.judge import MEASURES
+from memlint.trial.judge import MEASURES, PRETENDED
 
 COSTS = Path(__file__).parent.parent / "fixtures" / "costs"
 PAGES = sorted((COSTS.parents[1] / "rules").glob("*.md"))
@@ -101,6 +101,8 @@ def test_a_repair_saves_what_is_claimed_and_a_hint_is_measured_as_written(device
     for (rule, trial), row in rows(device).items():
         if (device, rule) == ("fake", "ddp-no-bucket-view"):  # its reducer wants real storage
             assert row["status"] == "undecided" and "not allocated" in row["reason"]
+        elif (device, row["claim"]) == ("fake", "time") and row["after"] is not None:
+            assert (row["status"], row["reason"]) == ("undecided", PRETENDED)
         elif row["fix"] == "hint":
             assert (row["status"], row["after"]) == ("undecided", None), (rule, trial)
             assert row["measure"] in (MEASURES[Claim(row["claim"])], "host_growth"), (rule, trial)

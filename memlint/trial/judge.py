@@ -14,6 +14,7 @@ CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
 FEW = 3  # iterations without which nothing is judged
 NO_EDIT = "memlint has no edit to compare with"
+PRETENDED = "fake tensors do no work, so how long they take says nothing: use --device cpu or cuda"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
 MEASURES = {
     Claim.GROWTH: "device_growth",
@@ -151,6 +152,8 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
             return replace(verdict, reason=f"{which}, {fault}")
     if doubt:
         return replace(verdict, reason=f"{doubt}: use --device cpu or cuda")
+    if claim is Claim.TIME and name == "fake":
+        return replace(verdict, reason=PRETENDED)
     measure, saved = _saving(claim, before, after)
     verdict = replace(verdict, measure=measure)
     if saved:
