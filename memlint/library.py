@@ -87,9 +87,10 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with
         # autograd off, on; differentiated: it calls backward on what they return; collected: it keeps what they return
         # over the epoch; detached: it detaches that first; optimizers, loader: they return optimizers, a loader;
-        # worker: it may run in a process of a loader; forward: it is what calling the module does.
+        # worker: it may run in a process of a loader; forward: it is what calling the module does; batch: it calls them
+        # once for every batch.
         "hooks": frozenset(
-            {"no_grad", "grad", "differentiated", "collected", "detached", "optimizers", "worker", "forward", "loader"}
+            "no_grad grad differentiated collected detached optimizers worker forward loader batch".split()
         ),
     }
 )
