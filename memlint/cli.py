@@ -237,16 +237,15 @@ class _Check:
         return failing
 
     def _print(self, report: Report, to_stderr: bool) -> None:
-        from memlint.report import render
+        from memlint.report import Screen, render
 
         stream = sys.stderr if to_stderr else sys.stdout
-        color = self.given["color"]
-        if color is None:
-            color = stream.isatty() and not os.environ.get("NO_COLOR") and not self.given["output_file"]
         if self.given["statistics"]:
             text = _statistics(report)
         else:
-            text = render(self.given["output_format"], report, color)
+            color = self.given["color"]
+            screen = Screen(bool(color)) if self.given["output_file"] else Screen.of(stream, color)
+            text = render(self.given["output_format"], report, screen)
         if file := self.given["output_file"]:
             try:
                 with open(file, "w", encoding="utf-8", errors="backslashreplace") as out:

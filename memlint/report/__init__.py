@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from memlint.check import Report
+from memlint.report.style import Screen as Screen
 
 FORMATS = {
     "text": "text",
@@ -21,8 +22,8 @@ FORMATS = {
 """Format names, as users write them, and their modules."""
 
 
-def render(name: str, report: Report, color: bool = False) -> str:
-    """The report in a format of `FORMATS`, with its last line end. ``color`` matters to ``text`` alone."""
+def render(name: str, report: Report, screen: Screen | None = None) -> str:
+    """The report in a format of `FORMATS`, with its last line end. ``screen`` matters to ``text`` alone."""
     module = import_module(f"memlint.report.{FORMATS[name]}")
-    function: Callable[[Report, bool], str] = module.render
-    return function(report, color)
+    function: Callable[[Report, Screen], str] = module.render
+    return function(report, screen or Screen())

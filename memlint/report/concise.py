@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from memlint.check import Report
-from memlint.report.style import place, printable
+from memlint.report.style import Screen, place, printable
 from memlint.rule import Applicability
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """One line a finding; ``[*]`` marks those that ``--fix`` repairs."""
     lines = []
     for f in report.findings:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from memlint.check import Report
+from memlint.report.style import Screen
 from memlint.rule import Level
 
 _COMMAND = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """One workflow command a finding. Columns count only within one line, which is all that GitHub allows."""
     lines = []
     for f in report.findings:

@@ -6,12 +6,13 @@ import json
 import posixpath
 
 from memlint.check import Report
+from memlint.report.style import Screen
 from memlint.rule import Level
 
 _SEVERITY = {Level.ERROR: "critical", Level.WARNING: "major", Level.NOTE: "info"}
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """A list of issues with paths relative to the working folder, which in a job is the repository's root."""
     issues = [
         {

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from memlint.check import Report
+from memlint.report.style import Screen
 from memlint.rule import Level
 from memlint.wire import to_dict
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """``{"version": 1, "findings": [...], "summary": {...}}``; ASCII, so that any stream takes it."""
     document = {"version": 1, "findings": [to_dict(f) for f in report.findings], "summary": summary(report)}
     return json.dumps(document, indent=2) + "\n"

@@ -6,10 +6,10 @@ from itertools import groupby
 from xml.etree import ElementTree
 
 from memlint.check import Report
-from memlint.report.style import printable
+from memlint.report.style import Screen, printable
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """One suite. A file with findings is a failed case, a failure for each; a failure of memlint's own is an error."""
     by_path = {path: list(group) for path, group in groupby(report.findings, key=lambda f: f.path)}
     paths = sorted({*report.sources, *by_path})

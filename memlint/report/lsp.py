@@ -9,13 +9,14 @@ from typing import Any
 
 from memlint.check import Report
 from memlint.registry import rules_folder
+from memlint.report.style import Screen
 from memlint.rule import Finding, Level, Span, Step
 from memlint.source import Source
 
 _SEVERITY = {Level.ERROR: 1, Level.WARNING: 2, Level.NOTE: 3}
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """One line for every file checked, so that a file without findings clears what stood there."""
     by_path: dict[str, list[Finding]] = {path: [] for path in report.sources}
     for finding in report.findings:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from memlint import __version__, page, registry
 from memlint.check import Report
+from memlint.report.style import Screen
 from memlint.rule import Applicability, Edit, Finding, Fix, Level, Span, Step
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -16,7 +17,7 @@ _LEVEL = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "note"}
 _BASE = "%SRCROOT%"
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """One log of one run. Regions count columns in Unicode code points, as memlint does."""
     rules = {finding.code: finding.name for finding in report.findings}
     codes = sorted(rules)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import unicodedata
+from typing import IO, NamedTuple
 
 from memlint.rule import Finding, Level
 
@@ -10,11 +13,45 @@ BOLD, RED, GREEN, YELLOW, BLUE, CYAN = "1", "31", "32", "33", "34", "36"
 LEVEL_COLORS = {Level.ERROR: RED, Level.WARNING: YELLOW, Level.NOTE: CYAN}
 
 
+class Screen(NamedTuple):
+    """What the text is shown on: whether it takes colours and links (OSC 8), and how many columns it has."""
+
+    color: bool = False
+    links: bool = False
+    columns: int = 160
+
+    @classmethod
+    def of(cls, stream: IO[str], color: bool | None = None) -> Screen:
+        """The screen behind a stream. ``color`` overrides what the stream and ``NO_COLOR`` say."""
+        terminal = stream.isatty()
+        if color is None:
+            color = terminal and not os.environ.get("NO_COLOR")
+        columns = shutil.get_terminal_size().columns if terminal else cls().columns
+        return cls(color, terminal and color and _shows_links(), max(columns, 40))
+
+
+def _shows_links() -> bool:
+    """Whether the terminal is one of those known to show links: no terminal can be asked."""
+    env = os.environ
+    return (
+        env.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper")
+        or env.get("TERM") in ("xterm-kitty", "alacritty", "foot", "xterm-ghostty")
+        or (env.get("VTE_VERSION", "").isdigit() and int(env["VTE_VERSION"]) >= 5000)
+        or "WT_SESSION" in env
+        or "KONSOLE_VERSION" in env
+    )
+
+
 class Paint:
     """Colours text, or leaves it alone."""
 
     def __init__(self, on: bool) -> None:
         self._on = on
+
+    @staticmethod
+    def link(text: str, address: str) -> str:
+        """``text`` as a link, for a terminal that shows them."""
+        return f"\x1b]8;;{address}\x1b\\{text}\x1b]8;;\x1b\\"
 
     def __call__(self, text: str, *codes: str) -> str:
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._on and text else text

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
 
 from memlint.check import Report
-from memlint.report.style import BLUE, BOLD, CYAN, GREEN, LEVEL_COLORS, RED, Paint, place, printable, width
+from memlint.registry import page_of
+from memlint.report.style import BLUE, BOLD, CYAN, GREEN, LEVEL_COLORS, RED, Paint, Screen, place, printable, width
 from memlint.rule import Applicability, Edit, Finding, Fix, Level
 from memlint.source import Source
 
 _FRAME = 4  # lines of code that a frame shows at most
 _DIFF = 14  # lines of a fix's diff that are shown at most
-_LONG = 160  # characters of a line that are shown at most
 
 _APPLY = {
     Applicability.SAFE: "safe, applied by --fix",
@@ -22,18 +22,18 @@ _APPLY = {
 }
 
 
-def render(report: Report, color: bool) -> str:
+def render(report: Report, screen: Screen) -> str:
     """The whole report, its summary line last."""
-    paint = Paint(color)
+    look = _Look(screen, report.rule_folders)
     parts: list[str] = []
     for path, group in groupby(report.findings, key=lambda f: f.path):
-        parts.append(paint(printable(path), BOLD) + "\n")
+        parts.append(look.paint(printable(path), BOLD) + "\n")
         findings = list(group)
         for finding in findings:
             if finding.level is Level.NOTE:
-                parts += _note(finding, paint)
+                parts += _note(finding, look)
             else:
-                parts += _finding(finding, report.sources.get(path), paint)
+                parts += _finding(finding, report.sources.get(path), look)
         if findings[-1].level is Level.NOTE:
             parts.append("\n")
     parts.append(summary(report) + "\n")
@@ -54,40 +54,58 @@ def summary(report: Report) -> str:
     return f"{fixed}{found} in {files}" + (f" ({', '.join(ways)})." if ways else ".")
 
 
+class _Look:
+    """How findings are drawn on one screen."""
+
+    def __init__(self, screen: Screen, rule_folders: Sequence[str]) -> None:
+        self.paint = Paint(screen.color)
+        self.columns = screen.columns
+        self._links = screen.links
+        self._rule_folders = rule_folders
+
+    def title(self, finding: Finding) -> str:
+        """Code and name; on a terminal that shows links, one to the rule's page."""
+        text = f"{finding.code} {finding.name}"
+        page = page_of(finding.name, self._rule_folders) if self._links else None
+        return Paint.link(text, page.resolve().as_uri()) if page else text
+
+
 def _plural(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _note(finding: Finding, paint: Paint) -> Iterator[str]:
+def _note(finding: Finding, look: _Look) -> Iterator[str]:
     at = place(finding)[len(printable(finding.path)) + 1 :]
-    yield f"  {paint('note', CYAN)} {finding.code} {finding.name} at {at}: {printable(finding.message)}\n"
+    yield f"  {look.paint('note', CYAN)} {look.title(finding)} at {at}: {printable(finding.message)}\n"
 
 
-def _finding(finding: Finding, source: Source | None, paint: Paint) -> Iterator[str]:
+def _finding(finding: Finding, source: Source | None, look: _Look) -> Iterator[str]:
+    paint = look.paint
     level = paint(finding.level.value, BOLD, LEVEL_COLORS[finding.level])
-    yield f"  {level} {paint(f'{finding.code} {finding.name}', BOLD)}: {printable(finding.message)}\n"
+    yield f"  {level} {paint(look.title(finding), BOLD)}: {printable(finding.message)}\n"
     digits = len(str(finding.span.end_line))
     yield f"  {'':{digits}}{paint('-->', BLUE)} {place(finding)}\n"
     if source is not None and not source.is_notebook:
-        yield from _frame(finding, source, digits, paint)
+        yield from _frame(finding, source, digits, look)
     for step in finding.trail:
         where = f"{printable(step.path)}:{step.line}"
         yield f"  {'':{digits}} {paint('=', BLUE)} {where}: {printable(step.message)}\n"
     if finding.fix:
-        yield from _fix(finding.fix, source, digits, paint)
+        yield from _fix(finding.fix, source, digits, look)
     yield "\n"
 
 
-def _frame(finding: Finding, source: Source, digits: int, paint: Paint) -> Iterator[str]:
-    span = finding.span
+def _frame(finding: Finding, source: Source, digits: int, look: _Look) -> Iterator[str]:
+    span, paint = finding.span, look.paint
     bar = paint("|", BLUE)
+    long = look.columns - digits - len("   | ")
     last = min(span.end_line, span.line + _FRAME - 1, len(source.lines))
     for number in range(span.line, last + 1):
         raw = source.line(number)
         start = span.column - 1 if number == span.line else len(raw) - len(raw.lstrip())
         end = span.end_column - 1 if number == span.end_line else len(raw)
-        cut = max(0, start - _LONG // 2) if len(raw) > _LONG else 0
-        raw, start, end = raw[cut : cut + _LONG], start - cut, min(end - cut, _LONG)
+        cut = max(0, start - long // 2) if len(raw) > long else 0
+        raw, start, end = raw[cut : cut + long], start - cut, min(end - cut, long)
         lead = " " * width(printable(raw[:start]))
         mark = "^" * max(1, width(printable(raw[start:end])))
         yield f"  {paint(f'{number:{digits}}', BLUE)} {bar} {printable(raw)}\n"
@@ -96,7 +114,8 @@ def _frame(finding: Finding, source: Source, digits: int, paint: Paint) -> Itera
         yield f"  {'':{digits}} {bar} … to line {span.end_line}\n"
 
 
-def _fix(fix: Fix, source: Source | None, digits: int, paint: Paint) -> Iterator[str]:
+def _fix(fix: Fix, source: Source | None, digits: int, look: _Look) -> Iterator[str]:
+    paint = look.paint
     how = _APPLY[fix.applicability]
     why = f": {printable(fix.reason)}" if fix.reason else ""
     pad = f"  {'':{digits}} "
@@ -105,7 +124,7 @@ def _fix(fix: Fix, source: Source | None, digits: int, paint: Paint) -> Iterator
         return
     lines = [line for group in _groups(fix.edits) for line in _changed(source, group)]
     for sign, line in lines[:_DIFF]:
-        text = f"{sign} {printable(line[:_LONG])}".rstrip()
+        text = f"{sign} {printable(line)}".rstrip()[: look.columns - len(pad) - 2]
         yield f"{pad}  {paint(text, RED) if sign == '-' else paint(text, GREEN) if sign == '+' else text}\n"
     if len(lines) > _DIFF:
         yield f"{pad}  … {len(lines) - _DIFF} more lines; --diff shows all\n"
