@@ -37,7 +37,8 @@ _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes 
 @dataclass(frozen=True)
 class Options:
     """How a run departs from the configuration. ``overlay`` maps paths, as shown, to bytes that stand in for the
-    file's own: standard input, an editor's buffer, a text that is being fixed."""
+    file's own: standard input, an editor's buffer, a text that is being fixed. ``progress`` is told, in between, how
+    many files are done, and of how many."""
 
     select: tuple[str, ...] | None = None
     extend_select: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Options:
     target: Target | None = None
     cache: bool = True
     overlay: Mapping[str, bytes] = field(default_factory=dict)
+    progress: Callable[[int, int], None] | None = None
 
 
 @dataclass
@@ -181,7 +183,9 @@ class _Run:
             if not sources:
                 return
             project = self._project(sources, near, library)
-        for source in sources:
+        progress = self._options.progress or (lambda done, total: None)
+        for number, source in enumerate(sources):
+            progress(number, len(sources))
             chosen = selected[source.path]
             active = [rule for rule in rules if rule.code in chosen]
             raw = list(self._run_rules(project, source, active))
@@ -189,6 +193,7 @@ class _Run:
             for finding in suppress(source, raw, ran):
                 if finding.code in chosen:
                     yield self._settled(source, finding)
+        progress(len(sources), len(sources))
 
     def _library(self) -> Library | None:
         """Library knowledge with the user's rows, where there are any. Raises `ConfigError`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -46,10 +47,42 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(_say("interrupted", 130)) from None
 
 
+def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(_environment() if ctx.params.get("json") else f"memlint {__version__}")
+        ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="memlint %(version)s")
-def cli() -> None:
+@click.option("--json", is_flag=True, is_eager=True, help="With --version: as JSON, with what memlint runs on.")
+@click.option("--version", is_flag=True, callback=_version, expose_value=False, help="Show the version and exit.")
+@click.pass_context
+def cli(ctx: click.Context, json: bool) -> None:
     """Find, repair and measure memory anti-patterns in PyTorch code."""
+    if json:
+        raise click.UsageError("--json goes with --version", ctx)
+
+
+def _environment() -> str:
+    """What a report of a fault should say: versions of memlint, of Python and of what memlint uses, none imported."""
+    import json
+    import platform
+    from importlib import metadata
+
+    def version(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    packages = ("click", "libcst", "pathspec", "torch", "pygls", "watchfiles")
+    facts = {
+        "memlint": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: version(name) for name in packages},
+    }
+    return json.dumps(facts, indent=2)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -95,8 +128,16 @@ def _level(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
         raise click.BadParameter(str(error)) from None
 
 
+def _rule_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell: rules whose names or codes begin so. Pages name them; no rule is loaded."""
+    from memlint.registry import rules_folder
+
+    names = sorted(path.stem.replace("_", "-") for path in rules_folder().glob("*.md"))
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def _rules_option(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(name, multiple=True, callback=_split, metavar="RULE,…", help=text)
+    return click.option(name, multiple=True, callback=_split, shell_complete=_rule_names, metavar="RULE,…", help=text)
 
 
 @cli.command()
@@ -118,12 +159,59 @@ def _rules_option(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of showing them.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
+@click.option("--watch", is_flag=True, help="Check again whenever a file changes, until Ctrl-C.")
 @click.option(
     "--color/--no-color", default=None, help="Colour, or none. Default: on a terminal, unless NO_COLOR is set."
 )
 def check(paths: tuple[str, ...], **options: Any) -> int:
     """Check files, folders, notebooks, or standard input ('-'). Nothing is imported or run."""
-    return _Check(paths or (".",), **options).status()
+    paths = paths or (".",)
+    return _watch(paths, **options) if options.pop("watch") else _Check(paths, **options).status()
+
+
+def _watch(paths: tuple[str, ...], **options: Any) -> int:
+    """Check, and again after every change of a file that counts, until Ctrl-C."""
+    if "-" in paths or options["fix"] or options["update_baseline"]:
+        raise click.UsageError("--watch goes neither with '-' nor with --fix or --update-baseline")
+    try:
+        from watchfiles import watch
+    except ImportError:
+        raise click.ClickException("--watch needs watchfiles: pip install 'torch-memlint[watch]'") from None
+
+    def counts(change: object, path: str) -> bool:
+        return path.endswith((".py", ".pyi", ".ipynb", ".toml", ".cfg", ".txt"))
+
+    changes = watch(*paths, watch_filter=counts, rust_timeout=100, yield_on_timeout=True, raise_interrupt=True)
+    next(changes)  # it watches from here on: no change during a check is lost
+    while True:
+        try:
+            _Check(paths, **options).status()
+        except (ConfigError, RegistryError) as error:  # being edited, perhaps
+            _say(str(error))
+        sys.stdout.flush()
+        click.echo("Waiting for changes; Ctrl-C ends.", err=True)
+        changed = sorted({shown(path) for _, path in next(filter(None, changes))})
+        click.echo(f"\nChanged: {', '.join(changed[:3])}{' …' * (len(changed) > 3)}", err=True)
+
+
+class _Progress:
+    """A line on standard error that says how far a long run is, gone once it is done."""
+
+    def __init__(self, patience: float = 1.0) -> None:
+        self._next = time.monotonic() + patience
+        self._shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done < total and now >= self._next:
+            self._next, self._shown = now + 0.1, True
+            self._write(f"{done:{len(str(total))}} of {total} files")
+        elif done == total and self._shown:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
 
 
 class _Check:
@@ -157,6 +245,7 @@ class _Check:
             target=options["target_torch"],
             cache=not options["no_cache"] and not self.stdin,
             overlay=overlay,
+            progress=_Progress() if sys.stderr.isatty() else None,
         )
 
     def status(self) -> int:
@@ -266,7 +355,7 @@ def _statistics(report: Report) -> str:
 
 
 @cli.command("rule")
-@click.argument("word", metavar="NAME|CODE")
+@click.argument("word", metavar="NAME|CODE", shell_complete=_rule_names)
 def show_rule(word: str) -> None:
     """Show a rule's page."""
     from memlint import registry

@@ -7,11 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from conftest import Run
+
+from memlint import __version__
+
+ROOT = Path(__file__).parents[1]
 
 TEXT = "x = 1\ny = 'BAD'\n"
 
@@ -300,3 +306,74 @@ def test_a_clean_run_imports_neither_libcst_nor_torch(project: Path) -> None:
         imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in run.stderr.splitlines()}
         assert "memlint" in imported
         assert not imported & {"libcst", "torch", "numpy"}
+
+
+def test_version_as_json_says_what_memlint_runs_on(memlint: Run) -> None:
+    facts = json.loads(memlint("--json", "--version").out)
+    assert facts == json.loads(memlint("--version", "--json").out)
+    assert facts["memlint"] == __version__
+    assert facts["packages"]["libcst"] == metadata.version("libcst")
+    assert memlint("--json", "rules").status == 2
+
+
+@pytest.mark.parametrize("words", ["memlint rule eval-wi", "memlint check --select eval-wi"])
+def test_the_shell_completes_rules(words: str) -> None:
+    environment = {"_MEMLINT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", "from memlint.cli import main; main()"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "plain,eval-without-no-grad\n"
+
+
+def test_watch_checks_again_after_a_change(project: Path) -> None:
+    (project / "a.py").write_text("x = 1\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "memlint", "check", "--watch", "--output-format", "concise", "."],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stderr
+    giving_up = threading.Timer(60, watching.kill)
+    giving_up.start()
+    try:
+        assert watching.stderr.readline() == "Waiting for changes; Ctrl-C ends.\n"
+        (project / "memlint.toml").write_text("selct = []\n")
+        assert watching.stderr.readline() == "\n"
+        assert watching.stderr.readline() == "Changed: memlint.toml\n"
+        assert "'selct'" in watching.stderr.readline()
+        assert watching.stderr.readline() == "Waiting for changes; Ctrl-C ends.\n"
+        (project / "memlint.toml").unlink()
+        assert watching.stderr.readline() == "\n"
+        assert watching.stderr.readline() == "Changed: memlint.toml\n"
+        assert watching.stderr.readline() == "Waiting for changes; Ctrl-C ends.\n"
+        (project / "a.py").write_text("def f(:\n")
+        assert watching.stderr.readline() == "\n"
+        assert watching.stderr.readline() == "Changed: a.py\n"
+        assert watching.stderr.readline() == "Waiting for changes; Ctrl-C ends.\n"
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=30)
+    finally:
+        giving_up.cancel()
+        watching.kill()
+    assert out.startswith("a.py:1:1: error MEM000 cannot-read:")
+    assert (watching.returncode, err) == (130, "memlint: interrupted\n")
+
+
+def test_watch_goes_with_nothing_that_writes(memlint: Run) -> None:
+    assert memlint("check", "--watch", "--fix").status == 2
+    assert memlint("check", "--watch", "-").status == 2
+
+
+def test_a_long_run_says_how_far_it_is(project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "b.py"):
+        (project / name).write_text("x = 'BAD'\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("memlint.cli.time.monotonic", iter(range(100)).__next__)
+    assert "\r\x1b[K1 of 2 files" in memlint("check").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from conftest import Run
 from jsonschema import Draft7Validator
 from junitparser import JUnitXml
+
+from memlint.check import Options, check_paths
+from memlint.report import Screen, render
 
 TEXT = "x = 1\ny = '𝄞é', 'BAD'\nz = 'BADLY'\n"
 
@@ -243,3 +247,34 @@ def test_junit_is_read_by_a_parser_of_its_own(project: Path, memlint: Run) -> No
         "broken.py": ["MEM000 cannot-read"],
         "clean.py": [],
     }
+
+
+def test_frames_fit_the_terminal_and_titles_link_to_pages(project: Path) -> None:
+    (project / "a.py").write_text(f"x = '{'a' * 100}', 'BAD', '{'b' * 100}'\n")
+    report = check_paths(["a.py"], Options(cache=False))
+    for line in render("text", report, Screen(columns=60)).splitlines():
+        assert len(line) <= 60 or "TST901" in line
+    page = Path(report.rule_folders[0]) / "bad_word.md"
+    assert "\x1b]8" not in render("text", report, Screen(color=True, links=True))
+    page.write_text("# bad-word (TST901)\n")
+    shown = render("text", report, Screen(links=True))
+    assert f"\x1b]8;;{page.as_uri()}\x1b\\TST901 bad-word\x1b]8;;\x1b\\" in shown
+
+
+def test_a_screen_is_what_the_stream_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("NO_COLOR", "TERM_PROGRAM", "VTE_VERSION", "WT_SESSION", "KONSOLE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "72")
+    assert Screen.of(io.StringIO()) == Screen()
+    assert Screen.of(io.StringIO(), color=True) == Screen(color=True)
+    assert Screen.of(Terminal()) == Screen(color=True, columns=72)
+    monkeypatch.setenv("VTE_VERSION", "7600")
+    assert Screen.of(Terminal()) == Screen(color=True, links=True, columns=72)
+    assert Screen.of(Terminal(), color=False) == Screen(columns=72)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Screen.of(Terminal()) == Screen(columns=72)
