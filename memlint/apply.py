@@ -48,11 +48,10 @@ def fix_paths(
             allowed = configs.of(path).unsafe_fixes if unsafe is None else unsafe
             mine = [f for f in after.findings if f.path == path and applicable(f.fix, allowed)]
             text, count = apply_fixes(source, mine)
-            if count == 0 or text == source.text:
+            if count == 0 or text == source.raw:
                 continue
             try:
-                _parse(text)
-                source.to_bytes(text)
+                _parse(source, text)
             except (SyntaxError, ValueError, SourceError) as error:
                 codes = ", ".join(sorted({f.code for f in mine}))
                 errors.append(f"internal error: the fix of {codes} breaks {path} ({error}); the file is left as it is")
@@ -71,7 +70,9 @@ def fix_paths(
 
 
 def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:
-    """The text with the findings' fixes, and how many of them found room. An import that two bring goes in once."""
+    """The file's text with the findings' fixes, and how many of them found room. An import that two bring goes in
+    once."""
+    source = source.file
     chosen: list[Edit] = []
     count = 0
     for finding in findings:
@@ -123,17 +124,19 @@ def diff(source: Source, text: str) -> str:
     """A unified diff from the source to ``text``."""
     from difflib import unified_diff
 
-    new = Source(source.path, text).lines
+    old, new = source.file.lines, Source("", text).lines
     parts = []
-    for line in unified_diff(source.lines, new, f"a/{source.path.lstrip('/')}", f"b/{source.path.lstrip('/')}"):
+    for line in unified_diff(old, new, f"a/{source.path.lstrip('/')}", f"b/{source.path.lstrip('/')}"):
         parts.append(line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n")
     return "".join(parts)
 
 
-def _parse(text: str) -> None:
+def _parse(source: Source, text: str) -> None:
+    """Raise `SourceError`, SyntaxError or ValueError where ``text`` would be no file in the place of ``source``."""
+    written = Source.from_bytes(source.path, source.to_bytes(text))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ast.parse(text)
+        ast.parse(written.text)
 
 
 def _range(source: Source, edit: Edit) -> tuple[int, int]:

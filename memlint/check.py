@@ -324,7 +324,7 @@ def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) ->
     marked = []
     for finding in findings:
         source = sources.get(finding.path)
-        text = source.line(finding.span.line).strip() if source and not source.is_notebook else finding.message
+        text = source.line(source.code_span(finding.span).line).strip() if source else finding.message
         key = (finding.code, finding.path, finding.function, text)
         counts[key] = counts.get(key, 0) + 1
         marked.append(finding.fingerprinted(text, counts[key]))
@@ -332,21 +332,27 @@ def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) ->
 
 
 def _cannot_read(path: str, error: SourceError, source: Source | None = None) -> Finding:
-    line = source.raw_line(error.line) if source else error.line
-    end = len(source.line(error.line)) + 1 if source else 1
+    span = Span(error.line, 1, error.line, len(source.line(error.line)) + 1 if source else 1)
     cell = source.cell_of(error.line) if source else None
-    return Finding(
-        "MEM000", "cannot-read", Level.ERROR, path, Span(line, 1, line, end), f"the file {error.reason}", cell=cell
-    )
+    span = source.raw_span(span) if source else span
+    return Finding("MEM000", "cannot-read", Level.ERROR, path, span, f"the file {error.reason}", cell=cell)
 
 
 def _in_notebook(source: Source, finding: Finding, sources: Mapping[str, Source]) -> Finding:
-    """The finding at the line of the notebook file. Its edits are of the cells' text, so the fix is only shown."""
-    span = finding.span
-    fix = finding.fix and replace(finding.fix, edits=(), operations=(), applicability=Applicability.HINT)
-    lines = Span(source.raw_line(span.line), span.column, source.raw_line(span.end_line), span.end_column)
-    trail = _trail_in_files(finding, sources)
-    return replace(finding, span=lines, cell=source.cell_of(span.line), fix=fix, trail=trail)
+    """The finding where it stands in the notebook's file, and its fix as edits of that file."""
+    fix = finding.fix
+    if fix and fix.edits:
+        from memlint.layout import in_notebook
+
+        edits = in_notebook(source, fix.edits)
+        fix = replace(fix, edits=edits, operations=()) if edits else replace(fix.hint(), edits=(), operations=())
+    return replace(
+        finding,
+        span=source.raw_span(finding.span),
+        cell=source.cell_of(finding.span.line),
+        fix=fix,
+        trail=_trail_in_files(finding, sources),
+    )
 
 
 def _trail_in_files(finding: Finding, sources: Mapping[str, Source]) -> tuple[Step, ...]:

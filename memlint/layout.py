@@ -185,3 +185,35 @@ def as_edit(source: Source, change: Change) -> Edit:
         return line, offset - starts[line - 1] + 1
 
     return Edit(Span(*place(change.start), *place(change.end)), change.text)
+
+
+def in_notebook(source: Source, edits: Iterable[Edit]) -> tuple[Edit, ...] | None:
+    """Edits of a notebook's code as edits of its file.
+
+    None where they would touch a magic, reach over cells, or leave a cell that does not parse by itself.
+    """
+    code = source.code
+    assert code is not None
+    cells: dict[tuple[int, int], list[Change]] = {}
+    for span, text in edits:
+        start, end = source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
+        first = min(span.line, len(source.lines)) - 1
+        last = first if start == end else span.end_line - 1 if span.end_column > 1 else span.end_line - 2
+        bounds = code.bounds(first)
+        if last >= bounds[1]:
+            return None
+        cells.setdefault(bounds, []).append(Change(start, end, text))
+    found: list[Change] = []
+    for (first, end_line), changes in cells.items():
+        begin, end = source.offset(first + 1, 1), source.offset(end_line + 1, 1)
+        moved = (Change(start - begin, stop - begin, text) for start, stop, text in changes)
+        text = applied(source.text[begin:end], moved)
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+        changed = code.changes(first, text)
+        if changed is None:
+            return None
+        found += (Change(*change) for change in changed)
+    return tuple(as_edit(source.file, change) for change in merged(found))

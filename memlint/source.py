@@ -8,8 +8,12 @@ import hashlib
 import re
 import warnings
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from memlint.rule import Span
+
+if TYPE_CHECKING:
+    from memlint.notebook import Code
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # Python's own line ends: not str.splitlines', which knows more
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
@@ -39,8 +43,8 @@ class Source:
         self.encoding = encoding
         self.bom = bom
         self._digest = digest
-        self._cells: list[int] = []
-        self._raw_lines: list[int] = []
+        self._code: Code | None = None
+        self._raw = ""
 
     @classmethod
     def from_bytes(cls, path: str, data: bytes) -> Source:
@@ -57,7 +61,7 @@ class Source:
         except ValueError as error:
             raise SourceError(f"cannot be read: {error}", getattr(error, "lineno", 1)) from None
         source = cls(path, code.text, encoding=encoding, bom=bom, digest=digest)
-        source._cells, source._raw_lines = code.cells, code.raw_lines
+        source._code, source._raw = code, text
         return source
 
     @classmethod
@@ -126,13 +130,40 @@ class Source:
         """Line ``number`` from 1 without its line end; "" past the end of the file."""
         return self.lines[number - 1].rstrip("\r\n") if 0 < number <= len(self.lines) else ""
 
+    @property
+    def raw(self) -> str:
+        """The text of the file itself: a notebook's is JSON."""
+        return self.text if self._code is None else self._raw
+
+    @property
+    def file(self) -> Source:
+        """The file as it is, positions counted in it: for a notebook its JSON, for all others this very source."""
+        return self if self._code is None else Source(self.path, self._raw, encoding=self.encoding, bom=self.bom)
+
     def cell_of(self, line: int) -> int | None:
         """The notebook cell, from 1, that a line of ``text`` belongs to; None where the file is no notebook."""
-        return self._cells[min(line, len(self._cells)) - 1] if self._cells else None
+        return self._code.cell(line) if self._code else None
 
     def raw_line(self, line: int) -> int:
         """The line of the file itself at which a line of ``text`` stands: another one in a notebook."""
-        return self._raw_lines[min(line, len(self._raw_lines)) - 1] if self._raw_lines else line
+        return self._code.place(line, 1)[0] if self._code else line
+
+    def raw_span(self, span: Span) -> Span:
+        """Where in the file itself a stretch of ``text`` stands."""
+        if self._code is None:
+            return span
+        return Span(*self._code.place(span.line, span.column), *self._code.place(span.end_line, span.end_column))
+
+    def code_span(self, span: Span) -> Span:
+        """The stretch of ``text`` that a stretch of the file itself holds."""
+        if self._code is None:
+            return span
+        return Span(*self._code.find(span.line, span.column), *self._code.find(span.end_line, span.end_column))
+
+    @property
+    def code(self) -> Code | None:
+        """The cells of a notebook."""
+        return self._code
 
     @property
     def is_notebook(self) -> bool:

@@ -12,5 +12,7 @@ def render(report: Report, screen: Screen) -> str:
     lines = []
     for f in report.findings:
         mark = " [*]" if f.fix and f.fix.edits and f.fix.applicability is Applicability.SAFE else ""
-        lines.append(f"{place(f)}: {f.level.value} {f.code} {f.name}: {printable(f.message)}{mark}\n")
+        lines.append(
+            f"{place(f, report.sources.get(f.path))}: {f.level.value} {f.code} {f.name}: {printable(f.message)}{mark}\n"
+        )
     return "".join(lines)

@@ -30,7 +30,8 @@ def render(report: Report, screen: Screen) -> str:
 
 def diagnostic(finding: Finding, sources: dict[str, Source]) -> dict[str, Any]:
     """An LSP ``Diagnostic``: zero-based ranges in UTF-16 units, the trail as related information, the fix as data."""
-    source = sources.get(finding.path)
+    known = sources.get(finding.path)
+    source = known.file if known else None
     result: dict[str, Any] = {
         "range": span_range(finding.span, source),
         "severity": _SEVERITY[finding.level],
@@ -69,12 +70,13 @@ def uri(path: str) -> str:
 
 def _related(step: Step, sources: dict[str, Source]) -> dict[str, Any]:
     source = sources.get(step.path)
-    end = len(source.line(step.line)) + 1 if source and not source.is_notebook else 1
+    source = source.file if source else None
+    end = len(source.line(step.line)) + 1 if source else 1
     span = Span(step.line, 1, step.line, end)
     return {"location": {"uri": uri(step.path), "range": span_range(span, source)}, "message": step.message}
 
 
 def _utf16(source: Source | None, line: int, column: int) -> int:
-    if source is None or source.is_notebook:
+    if source is None:
         return column - 1
     return len(source.line(line)[: column - 1].encode("utf-16-le", "surrogatepass")) // 2

@@ -8,6 +8,7 @@ import unicodedata
 from typing import IO, NamedTuple
 
 from memlint.rule import Finding, Level
+from memlint.source import Source
 
 BOLD, RED, GREEN, YELLOW, BLUE, CYAN = "1", "31", "32", "33", "34", "36"
 LEVEL_COLORS = {Level.ERROR: RED, Level.WARNING: YELLOW, Level.NOTE: CYAN}
@@ -71,7 +72,10 @@ def width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def place(finding: Finding) -> str:
-    """``path:line:column``, with the cell in a notebook."""
+def place(finding: Finding, source: Source | None = None) -> str:
+    """``path:line:column``, in a notebook with the cell and, where its ``source`` is at hand, the line of the cell."""
     cell = f" (cell {finding.cell})" if finding.cell is not None else ""
+    if cell and source is not None and source.code is not None:
+        line = source.code.cell_line(source.code_span(finding.span).line)
+        cell = f" (cell {finding.cell}, line {line})"
     return f"{printable(finding.path)}:{finding.span.line}:{finding.span.column}{cell}"

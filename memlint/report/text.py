@@ -31,7 +31,7 @@ def render(report: Report, screen: Screen) -> str:
         findings = list(group)
         for finding in findings:
             if finding.level is Level.NOTE:
-                parts += _note(finding, look)
+                parts += _note(finding, report.sources.get(path), look)
             else:
                 parts += _finding(finding, report.sources.get(path), look)
         if findings[-1].level is Level.NOTE:
@@ -74,8 +74,8 @@ def _plural(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _note(finding: Finding, look: _Look) -> Iterator[str]:
-    at = place(finding)[len(printable(finding.path)) + 1 :]
+def _note(finding: Finding, source: Source | None, look: _Look) -> Iterator[str]:
+    at = place(finding, source)[len(printable(finding.path)) + 1 :]
     yield f"  {look.paint('note', CYAN)} {look.title(finding)} at {at}: {printable(finding.message)}\n"
 
 
@@ -84,8 +84,8 @@ def _finding(finding: Finding, source: Source | None, look: _Look) -> Iterator[s
     level = paint(finding.level.value, BOLD, LEVEL_COLORS[finding.level])
     yield f"  {level} {paint(look.title(finding), BOLD)}: {printable(finding.message)}\n"
     digits = len(str(finding.span.end_line))
-    yield f"  {'':{digits}}{paint('-->', BLUE)} {place(finding)}\n"
-    if source is not None and not source.is_notebook:
+    yield f"  {'':{digits}}{paint('-->', BLUE)} {place(finding, source)}\n"
+    if source is not None:
         yield from _frame(finding, source, digits, look)
     for step in finding.trail:
         where = f"{printable(step.path)}:{step.line}"
@@ -96,7 +96,9 @@ def _finding(finding: Finding, source: Source | None, look: _Look) -> Iterator[s
 
 
 def _frame(finding: Finding, source: Source, digits: int, look: _Look) -> Iterator[str]:
-    span, paint = finding.span, look.paint
+    span, paint = source.code_span(finding.span), look.paint
+    # The lines of a notebook are counted in their cell.
+    shift = source.code.cell_line(span.line) - span.line if source.code else 0
     bar = paint("|", BLUE)
     long = look.columns - digits - len("   | ")
     last = min(span.end_line, span.line + _FRAME - 1, len(source.lines))
@@ -108,10 +110,10 @@ def _frame(finding: Finding, source: Source, digits: int, look: _Look) -> Iterat
         raw, start, end = raw[cut : cut + long], start - cut, min(end - cut, long)
         lead = " " * width(printable(raw[:start]))
         mark = "^" * max(1, width(printable(raw[start:end])))
-        yield f"  {paint(f'{number:{digits}}', BLUE)} {bar} {printable(raw)}\n"
+        yield f"  {paint(f'{number + shift:{digits}}', BLUE)} {bar} {printable(raw)}\n"
         yield f"  {'':{digits}} {bar} {lead}{paint(mark, LEVEL_COLORS[finding.level])}\n"
     if last < span.end_line:
-        yield f"  {'':{digits}} {bar} … to line {span.end_line}\n"
+        yield f"  {'':{digits}} {bar} … to line {span.end_line + shift}\n"
 
 
 def _fix(fix: Fix, source: Source | None, digits: int, look: _Look) -> Iterator[str]:
@@ -120,8 +122,9 @@ def _fix(fix: Fix, source: Source | None, digits: int, look: _Look) -> Iterator[
     why = f": {printable(fix.reason)}" if fix.reason else ""
     pad = f"  {'':{digits}} "
     yield f"{pad}{paint('=', BLUE)} fix: {printable(fix.title)} ({how}{why})\n"
-    if source is None or source.is_notebook:
+    if source is None:
         return
+    source = source.file
     lines = [line for group in _groups(fix.edits) for line in _changed(source, group)]
     for sign, line in lines[:_DIFF]:
         text = f"{sign} {printable(line)}".rstrip()[: look.columns - len(pad) - 2]
