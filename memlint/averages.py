@@ -25,7 +25,7 @@ def averages(fn: Function) -> Iterator[Average]:
     updates = list(fn.own("sum", "write"))
     if not updates:
         return  # before callers are read for the gradient mode
-    leaves = {e.site: e.receiver for e in fn.own("weigh") if fn.grad(e) is Grad.ON}
+    leaves = {e.site: e.receiver for e in fn.own("weigh") if e.receiver.leaf and fn.grad(e) is Grad.ON}
     for call in fn.own("call"):
         if isinstance(call.site, ast.Call):
             found = [(n, v) for n, v in zip(call.site.args, call.args, strict=False) if v.leaf]

@@ -269,8 +269,8 @@ class Calling(Reading):
         if kind == "defaultdict":
             obj.elem = self.factory(args[0] if args else UNKNOWN, node)
         if kind == "module":
-            for i, arg in enumerate(args):
-                obj.items[i] = arg
+            obj.items.update(dict(enumerate(args)))
+            obj.items.update(keywords)
             if any(b in ("torch.nn.Module",) for b in ("torch.nn.Module",)) and any(a.kind == "module" for a in args):
                 inner = [a for a in args if a.kind == "module"]
                 obj.items["wrapped"] = inner[0]

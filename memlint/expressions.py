@@ -207,7 +207,7 @@ class Evaluating(Calling):
         if left.kind == "string" and isinstance(node.op, ast.Mod):
             return Value("string")
         for operand, value in ((node.left, left), (node.right, right)):
-            if value.leaf and value.kind == "parameter":
+            if value.kind == "parameter":
                 self.event("weigh", operand, receiver=value)
         if left.const is not UNSET and right.const is not UNSET and left.kind == right.kind == "number":
             return Value("number")

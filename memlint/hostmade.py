@@ -211,32 +211,20 @@ class _Search:
 
     def name(self, node: ast.Name) -> bool:
         """A name that nothing but numbers was put in, and that nothing but the move reads before it is bound again."""
-        binding = self.only_binding(node)
-        value = self.bound(binding, node.id) if binding is not None else None
-        if value is None or binding is None or self.loops(binding) != self.loops(node) or not self.made(value):
+        inner = any(node.id in d.text for d in self.fn.definition.functions.values())
+        binding, *others = self.lifetimes.seen_by(node) or [None]
+        value = self.lifetimes.given(binding, node.id)
+        if (
+            value is None
+            or binding is None
+            or others
+            or inner
+            or self.loops(binding) != self.loops(node)
+            or not self.made(value)
+        ):
             return False
         self.found.apart = True
         return all(self.harmless(use, node) for use in self.lifetimes.uses(node.id, binding))
-
-    def only_binding(self, node: ast.Name) -> ast.AST | None:
-        binds: list[ast.AST | None] = [None, *self.lifetimes.binds.get(node.id, ())]
-        reaching = [b for b in binds if node in self.lifetimes.uses(node.id, b)]
-        inner = any(node.id in d.text for d in self.fn.definition.functions.values())
-        return reaching[0] if len(reaching) == 1 and not inner else None
-
-    @staticmethod
-    def bound(binding: ast.AST, name: str) -> ast.expr | None:
-        """What a plain assignment gives a name."""
-        if not isinstance(binding, ast.Assign) or len(binding.targets) != 1:
-            return None
-        target = binding.targets[0]
-        if isinstance(target, ast.Name):
-            return binding.value
-        if isinstance(target, ast.Tuple) and isinstance(binding.value, ast.Tuple):
-            names = [chain(e) for e in target.elts]
-            if len(names) == len(binding.value.elts) and names.count(name) == 1:
-                return binding.value.elts[names.index(name)]
-        return None
 
     def harmless(self, use: ast.AST, moved: ast.Name) -> bool:
         """Whether a use of what was made on the host is its move, fills it, or only looks at its shape."""

@@ -21,6 +21,7 @@ class Lifetimes:
         self.parents = {child: parent for parent in walk(node) for child in children(parent)}
         self.loads: dict[str, list[ast.expr]] = {}
         self.binds: dict[str, list[ast.AST]] = {}
+        self._seen: dict[ast.Name, list[ast.AST | None]] = {}
         for each in own_nodes(node):
             if isinstance(each, (ast.Name, ast.Attribute)):
                 name = chain(each)
@@ -59,6 +60,24 @@ class Lifetimes:
                 found += [n for n in loads if self.inside(n, loop) and _begin(n) < min(first, start) and n not in found]
             loop = self.parents.get(loop)
         return found
+
+    def seen_by(self, node: ast.Name) -> list[ast.AST | None]:
+        """The bindings of its name that a use may see; None among them: what it was when the function began."""
+        found = self._seen.get(node)
+        if found is None:
+            binds: list[ast.AST | None] = [None, *self.binds.get(node.id, ())]
+            found = self._seen[node] = [b for b in binds if node in self.uses(node.id, b)]
+        return found
+
+    def given(self, binding: ast.AST | None, name: str) -> ast.expr | None:
+        """The expression that an assignment gives a name; None where it is not that plain."""
+        if not isinstance(binding, ast.Assign) or len(binding.targets) != 1:
+            return None
+        target, value = binding.targets[0], binding.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            found = [v for t, v in zip(target.elts, value.elts, strict=True) if chain(t) == name]
+            return found[0] if len(found) == 1 else None
+        return value if isinstance(target, ast.Name) else None
 
     def reaching(self, name: str, node: ast.AST) -> ast.AST | None:
         """The last binding of a name that stands before a node; None if there is none."""
