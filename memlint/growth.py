@@ -19,7 +19,7 @@ def unbounded(fn: Function, store: Event) -> bool:
     obj = store.target
     if obj is None or not obj.shared or obj.bounded or store.name not in GROWS or store.inner is not None:
         return False
-    if not _lasting(fn, obj) or not _tensor(fn, store.value) or not _unguarded(fn, store):
+    if not _lasting(fn, obj) or not holds_tensor(fn, store.value) or not unguarded(fn, store):
         return False
     if store.name in ("item", "setdefault") and not _new_key(fn, store):
         return False
@@ -30,7 +30,7 @@ def unbounded(fn: Function, store: Event) -> bool:
     if _framework(fn):
         return False
     fn.project.settle(obj)
-    return not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not _cut(fn, obj)
+    return not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not cut(fn, obj)
 
 
 def _framework(fn: Function) -> bool:
@@ -51,20 +51,20 @@ def _lasting(fn: Function, obj: Obj) -> bool:
     return isinstance(owner, Definition)
 
 
-def _tensor(fn: Function, value: Value, depth: int = 0) -> bool:
+def holds_tensor(fn: Function, value: Value, depth: int = 0) -> bool:
     """Whether it is known to be, or to hold, a tensor of more than one number."""
     if depth > 3:
         return False
     if value.items is not None:
-        return any(_tensor(fn, item, depth + 1) for item in value.items)
+        return any(holds_tensor(fn, item, depth + 1) for item in value.items)
     if value.kind in ("list", "dict") and value.obj is not None and value.obj.elem is not None:
-        return _tensor(fn, value.obj.elem, depth + 1)
+        return any(holds_tensor(fn, v, depth + 1) for v in value.obj.items.values() or (value.obj.elem,))
     if value.kind in ("tensor", "indices"):
         return not value.scalar
     return value.kind == "unknown" and (value.device == "device" or fn.makes(value) is Answer.YES)
 
 
-def _unguarded(fn: Function, store: Event) -> bool:
+def unguarded(fn: Function, store: Event) -> bool:
     """Whether it happens at every call: neither a flag asks for it nor a test of the container stops it."""
     return all("training" in text for text, _ in store.guards)
 
@@ -117,7 +117,7 @@ def _counted(definition: Definition, name: str) -> bool:
     return counts
 
 
-def _cut(fn: Function, obj: Obj) -> bool:
+def cut(fn: Function, obj: Obj) -> bool:
     """Whether any code that mentions the place, whatever it takes it for, empties, replaces or cuts it."""
     name = obj.name.removeprefix("self.")
     if not name.isidentifier():

@@ -100,6 +100,15 @@ def _compiled(flow: Calling, args: list[Value], keywords: dict[str, Value], node
     return args[0] if args else UNKNOWN
 
 
+def _checkpoint(flow: Calling, args: list[Value], keywords: dict[str, Value], node: ast.Call, row: Row) -> Value:
+    if not args:
+        return UNKNOWN
+    given = {name: value for name, value in keywords.items() if name not in _CHECKPOINTING}
+    return flow.call(args[0], args[1:], given, node)
+
+
+_CHECKPOINTING = frozenset("use_reentrant preserve_rng_state context_fn determinism_check debug early_stop".split())
+
 SPECIAL: dict[str, Callable[[Calling, list[Value], dict[str, Value], ast.Call, Row], Value]] = {
     "super": _super,
     "functools.partial": _partial,
@@ -113,4 +122,5 @@ SPECIAL: dict[str, Callable[[Calling, list[Value], dict[str, Value], ast.Call, R
     "max": _extreme,
     "min": _extreme,
     "torch.compile": _compiled,
+    "torch.utils.checkpoint.checkpoint": _checkpoint,
 }

@@ -3,6 +3,7 @@
 from memlint.facts import Answer
 from memlint.function import Function
 from memlint.growth import unbounded
+from memlint.lightning import hoarded
 from memlint.rule import Claim, Findings, Level, rule
 
 
@@ -23,7 +24,7 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not fn.trains_on(store.value) or fn.needless_graph(store.value):
             continue
-        if not fn.outlives(store) or unbounded(fn, store):
+        if not fn.outlives(store) or unbounded(fn, store) or hoarded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         freed = spent or fn.spent(store.value)

@@ -4,6 +4,7 @@ from memlint.extract import Class, Module
 from memlint.facts import Event
 from memlint.function import CONSTRUCTORS, Function
 from memlint.growth import regrown, unbounded
+from memlint.lightning import hoarded
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
@@ -12,7 +13,7 @@ def unbounded_cache(fn: Function) -> Findings:
     if fn.definition.name in CONSTRUCTORS:
         return
     for store in fn.own("store"):
-        if unbounded(fn, store):
+        if unbounded(fn, store) and not hoarded(fn, store):
             yield fn.finding(
                 store.site,
                 Level.ERROR,

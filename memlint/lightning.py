@@ -1,0 +1,82 @@
+"""Questions about Lightning: what a step keeps on the module or callback, and for how long."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from memlint.extract import Class, Definition
+from memlint.facts import Answer, Event
+from memlint.function import CONSTRUCTORS, Function
+from memlint.growth import cut, holds_tensor, unguarded
+from memlint.rule import Level
+
+if TYPE_CHECKING:
+    from memlint.project import Project
+
+BASES = frozenset({"lightning.pytorch.LightningModule", "lightning.pytorch.Callback"})
+GROWS = frozenset({"append", "extend", "insert", "add", "appendleft"})
+DEPTH = 3  # calls between a step and what it calls
+
+
+def hoarded(fn: Function, store: Event) -> Level | None:
+    """How bad it is that a step of a Lightning class puts something into an attribute; None where it is not.
+
+    An error where nothing ever empties the attribute; a warning where the end of the epoch does, but every batch's
+    graph is there until then.
+    """
+    obj = store.target
+    if obj is None or obj.bounded or store.name not in GROWS or not isinstance(obj.owner, Class):
+        return None
+    if not of_lightning(fn.project, obj.owner) or not batchwise(fn.project, fn.definition):
+        return None
+    graph = _kept_graph(fn, store)
+    if not (graph or holds_tensor(fn, store.value)) or not unguarded(fn, store):
+        return None
+    fn.project.settle(obj)
+    if not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not cut(fn, obj):
+        return Level.ERROR
+    return Level.WARNING if graph else None
+
+
+def of_lightning(project: Project, cls: Class) -> bool:
+    bases = project.names.library_bases(cls)
+    return any(project.library.canonical(b) in BASES for b in bases)
+
+
+def batchwise(project: Project, definition: Definition, depth: int = 0) -> bool:
+    """Whether Lightning calls a method for every batch, itself or through others."""
+    cls = definition.cls
+    if cls is None:
+        return False
+    words = frozenset().union(*(project.library.hook(b, definition.name) for b in project.names.library_bases(cls)))
+    if words:
+        return not words.isdisjoint({"batch", "forward"})
+    return depth < DEPTH and any(
+        flow.definition is not definition and batchwise(project, flow.definition, depth + 1)
+        for flow, _ in project.callers(definition)
+    )
+
+
+def _kept_graph(fn: Function, store: Event) -> bool:
+    """Whether a graph that this step has built is put away, and is not there to be differentiated later."""
+    if store.node is None or fn.makes(store.value) is not Answer.YES:
+        return False
+    return fn.fate((store.node,)) is not Answer.YES
+
+
+def collected(fn: Function) -> Iterator[tuple[Event, str]]:
+    """What else than the loss a training step returns with its graph, where an end of the epoch gets all of it."""
+    cls = fn.definition.cls
+    if cls is None or fn.definition.name != "training_step":
+        return
+    ending = fn.project.names.method(cls, "training_epoch_end")
+    if ending is None or len(ending.positional) < 2:
+        return
+    for event in fn.own("return"):
+        obj = event.value.obj
+        if obj is None or not isinstance(obj.site, ast.Dict):
+            continue
+        written = {k.value for k in obj.site.keys if isinstance(k, ast.Constant)} - {"loss", "hiddens"}
+        yield from ((event, key) for key, v in obj.items.items() if key in written and fn.makes(v) is Answer.YES)
