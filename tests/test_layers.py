@@ -14,7 +14,7 @@ ORDER = [
     "rule", "toml", "notebook", "source", "suppress", "layout", "imports", "surgery", "edits", "facts", "values",
     "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls", "expressions", "flow",
     "lifetimes", "becomes",
-    "answers", "function", "hoard", "growth", "keeping",
+    "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
     "report", "trial", "testing", "cli", "__main__",
 ]
