@@ -13,7 +13,7 @@ from memlint.library import Row
 from memlint.reading import Reading
 from memlint.special import SPECIAL
 from memlint.splice import Splice
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, HANDLERS, Mode, Partial, Symbol, chain, join
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, HANDLERS, LOADED, Mode, Partial, Symbol, chain, join, of_file
 
 if TYPE_CHECKING:
     from memlint.flow import Flow
@@ -365,6 +365,11 @@ class Calling(Reading):
             else self.placed(inputs)
         )
         kind = returns
+        if row.items and row.of == "elements" and of_file(receiver):  # pairs, one for each entry
+            obj = self.make("iterator", node or self.stmt)
+            held = self.element(receiver, node)
+            obj.elem = Value("tuple", items=tuple(held if i == "element" else Value(i) for i in row.items))
+            return Value(returns, objs=(obj,), device=device)
         if row.items and (not row.items_with or row.items_with in keywords):
             parts = tuple(
                 Value(
@@ -474,6 +479,15 @@ class Calling(Reading):
                     self.call_definition(value.target, [], {}, node)
                 elif value.kind in ("tensor",) or (value.kind == "unknown" and value.deps):
                     self.escape(value.deps)
+            return None
+        if "loads" in effects and row.returns in ("unknown", "dict"):
+            obj = self.make(row.returns, node, type=LOADED)
+            value = Value(row.returns, objs=(obj,), device="host" if row.device == "host" else "", site=node)
+            self.event("load", node, value=value, args=tuple(args), keywords=keywords, name=name)
+            return value
+        if "restores" in effects:
+            state = args[0] if args else keywords.get("state_dict", UNKNOWN)
+            self.event("restore", node, value=state, receiver=receiver, keywords=keywords)
             return None
         if "zero_grad" in effects:
             flag = keywords.get("set_to_none", args[0] if args else Value(const=UNSET))
@@ -662,6 +676,10 @@ class Calling(Reading):
                 else owner.device
             )
         evidence = self.project.role_of(owner, self)
+        if owner.kind == "unknown" and of_file(owner):
+            row = self.library.method("dict", attr)
+            if row is not None:
+                return self.from_row(row, owner.but(kind="dict"), args, keywords, node, attr)
         if evidence:
             row = self.library.method(evidence, attr)
             if row is not None:

@@ -123,6 +123,14 @@ class Obj:
     model: Value | None = None  # optimizers: whose parameters
 
     @property
+    def whole(self) -> Obj:
+        """The object that this is a part of, however deep; itself where it is none."""
+        obj = self
+        while obj.parent is not None:
+            obj = obj.parent
+        return obj
+
+    @property
     def shared(self) -> bool:
         """Whether the object outlives the call that reads it: an attribute, a global, a default argument."""
         return self.owner is not None
@@ -172,7 +180,8 @@ class Event:
     """Something a function does that a rule may ask about.
 
     ``verb``: forward, call, backward, store, sum, clear, zero_grad, step, build, eval, train, freeze, hook, return,
-    set, read. ``site`` is where this function does it; ``inner`` is the callee's event if a callee does it.
+    set, read, load, restore. ``site`` is where this function does it; ``inner`` is the callee's event if a callee does
+    it.
     """
 
     verb: str

@@ -81,7 +81,7 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
             set_grad_enabled enable_grad append extend insert add update setdefault put clear pop detach_ item log
             retains cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile
             autocast accumulate synchronize random materializes calls closure optional_backward differentiates figure
-            close bounded reset checkpoints fused vocabulary makes rounds
+            close bounded reset checkpoints fused vocabulary makes rounds restores
             """.split()
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with

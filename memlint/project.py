@@ -21,7 +21,7 @@ from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, join
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, join, of_file
 
 VARIANTS = 12  # readings of one function with different arguments
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach"
+    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|(?<!json\.)(?<!yaml\.)\bload\("
 )
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"
@@ -210,7 +210,7 @@ class Project:
             kind, type_, const, callee = self._shape(target, i, name, given)
             known = isinstance(const, (bool, int, str, type(None)))
             frozen = given is not None and bool(given.objs) and given.objs[0].frozen
-            found.append((kind, type_, const if known else UNSET, callee, frozen))
+            found.append((kind, type_, const if known else UNSET, callee, frozen, given is not None and of_file(given)))
         return tuple(found)
 
     def twins(self, definition: Definition, node: Node) -> list[Node]:
@@ -251,6 +251,7 @@ class Project:
             obj = Obj(kind, node, name=name, parameter=i, type=type_, home=definition)
             if given is not None and given.objs:
                 obj.frozen = given.objs[0].frozen
+                obj.type = LOADED if of_file(given) else type_
             if i == 0 and definition.bound and definition.cls is not None:
                 objs = (obj,) if kind != "class" else ()
                 found[name] = Value(kind, type=type_, target=target, objs=objs, path=name if objs else "")

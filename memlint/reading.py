@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS, LEAFY, Mode, Symbol, chain, join
+from memlint.values import EMPTY, GRAPHLESS, LEAFY, Mode, Symbol, chain, join, of_file
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -264,6 +264,8 @@ class Reading:
 
     def unknown_objs(self, owner: Value, attr: str, name: str) -> tuple[Obj, ...]:
         """An attribute of something unknown that a parameter leads to is one object each time it is read."""
+        if of_file(owner):
+            name = name or f"{owner.objs[0].name}.{attr}"
         if owner.obj is None or not name:
             return ()
         parent = owner.obj
@@ -384,6 +386,8 @@ class Reading:
             if value.device and not found.device and found.kind in ("tensor", "indices", "unknown"):
                 return found.but(device=value.device)
             return found
+        if value.obj is not None and of_file(value):
+            return Value("unknown", objs=(self.project.part(value.obj, "[]"),), device=value.device)
         if value.kind in ("tensor", "indices"):
             return Value(value.kind, value.deps, view=True, device=value.device)
         if value.kind == "number" or value.kind == "range":

@@ -28,6 +28,8 @@ SPLICED = frozenset(
         "freeze",
         "grad",
         "hook",
+        "load",
+        "restore",
         "set",
     }
 )

@@ -17,6 +17,14 @@ HANDLERS = frozenset({"scaler", "accelerator", "fabric", "engine", "trainer"})
 LEAFY = frozenset({"parameters", "parameter"})
 
 
+LOADED = "loaded"  # the type of an object that a file holds: a checkpoint, or data
+
+
+def of_file(value: Value) -> bool:
+    """Whether a value is what a file holds, or a part of it."""
+    return any(o.whole.type == LOADED for o in value.objs)
+
+
 def join(a: Value, b: Value) -> Value:
     """What is known of a value that is one of two."""
     if a is b:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -130,3 +132,21 @@ def test_a_copy_to_the_host_takes_nothing_of_the_gpu() -> None:
         back = host.cuda()
         assert (ledger.live, back.device.type) == (4096 + 8192, "cuda")
         assert (there + 1).is_cuda and ledger.churn == 4096 + 8192 + 4096
+
+
+def test_what_is_saved_comes_back_on_its_side_unless_told_another(tmp_path: Path) -> None:
+    ledger = FakeLedger()
+    with pretended_gpu(ledger):
+        model = torch.nn.Linear(512, 512, bias=False).to("cuda")
+        file = tmp_path / "weights.pt"
+        torch.save({"model": model.state_dict(), "epoch": 3}, file)
+        alone = ledger.live
+        back = torch.load(file)
+        assert back["epoch"] == 3 and back["model"]["weight"].is_cuda
+        assert ledger.live == alone + 4 * 512 * 512
+        model.load_state_dict(back["model"])
+        del back
+        assert ledger.live == alone
+        told = [torch.load(file, map_location=where) for where in ("cpu", lambda storage, location: storage)]
+        assert not any(each["model"]["weight"].is_cuda for each in told)
+        assert ledger.live == alone

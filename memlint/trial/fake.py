@@ -8,14 +8,18 @@ answered to match.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from memlint.trial.ledger import DEVICE, HOST, Ledger
 
@@ -159,6 +163,56 @@ def _values(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     return ones.tolist() if func is torch.Tensor.tolist else ones
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A tensor as it lies in a file."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    side: str
+
+
+class Files:
+    """`torch.save` and `torch.load` where tensors have no data: what was saved is known by its file for the run."""
+
+    def __init__(self, ledger: FakeLedger) -> None:
+        self._ledger = ledger
+        self._contents: dict[Any, Any] = {}
+        self._save, self._load = torch.save, torch.load
+
+    def save(self, content: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        """Keep what tensors of which side a file would hold. Whole modules are kept as they are."""
+
+        def saved(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            return _Saved(leaf.shape, leaf.dtype, self._ledger.side(leaf))
+
+        self._contents[_file(file)] = tree_map(saved, content)
+
+    def load(self, file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """New tensors like those that were saved, on the side that they were saved from unless told another."""
+        if _file(file) not in self._contents:
+            return self._load(file, map_location, *args, **kwargs)
+        told = None if map_location is None or isinstance(map_location, dict) else HOST
+        if isinstance(map_location, (str, torch.device)):
+            told = _side(map_location)
+
+        def loaded(leaf: Any) -> Any:
+            if isinstance(leaf, torch.nn.Module):
+                return copy.deepcopy(leaf)
+            if not isinstance(leaf, _Saved):
+                return leaf
+            device = _CPU if (told or leaf.side) == HOST else _GPU
+            return torch.empty(leaf.shape, dtype=leaf.dtype, device=device)
+
+        return tree_map(loaded, self._contents[_file(file)])
+
+
+def _file(file: Any) -> Any:
+    return os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
+
+
 @contextlib.contextmanager
 def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
     """Run the block on fake tensors under ``ledger``, with ``torch.cuda`` answering as if there were one GPU."""
@@ -196,7 +250,9 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
     scaler: Any = torch.cuda.amp.GradScaler.__mro__[1]
     types = optimizers._foreach_supported_types
     with contextlib.ExitStack() as stack:
+        files = Files(ledger)
         stack.enter_context(mock.patch.multiple(torch.cuda, **replaced))
+        stack.enter_context(mock.patch.multiple(torch, save=files.save, load=files.load))
         stack.enter_context(
             mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse))
         )
