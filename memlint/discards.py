@@ -1,0 +1,112 @@
+"""Results that are thrown away: statements that copy or detach a tensor and give the outcome no name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from memlint.extract import Definition
+from memlint.facts import Event, Origin, Value
+from memlint.function import Function
+from memlint.lifetimes import Lifetimes
+from memlint.values import chain
+
+METHODS = frozenset({"cpu", "cuda", "to", "detach"})
+TENSORS = frozenset({"tensor", "parameter", "indices"})
+# What only tensors have, of all that have a `to`: graphs, batches and encodings are moved in place by some libraries.
+ARITHMETIC = frozenset(
+    """item argmax softmax log_softmax sigmoid mean std var norm view reshape permute transpose unsqueeze squeeze
+    backward masked_fill requires_grad_ topk bmm matmul flatten numel""".split()
+)
+VAGUE = METHODS | {"clone", "contiguous"}  # methods that other things than tensors have as well
+TIMED = re.compile(r"\b(?:time|perf_counter|monotonic|elapsed_time|timeit|Timer|record)\b|[Ss]ync")
+
+
+def discarded(fn: Function) -> Iterator[Event]:
+    """Calls of `cpu`, `cuda`, `to` and `detach` on a tensor that is used further, whose result goes nowhere."""
+    calls = {}
+    for stmt in fn.nodes_of(ast.Expr):
+        call = stmt.value  # type: ignore[attr-defined]
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in METHODS:
+            if chain(call.func.value):
+                calls[call] = call.func.attr
+    if not calls or fn.is_test:
+        return
+    lifetimes = Lifetimes(fn.node)
+    for event in fn.own("call"):
+        attr = calls.get(event.site)  # type: ignore[call-overload]
+        tensor = event.receiver.receiver
+        if attr is None or tensor is None or not _is_tensor(fn, tensor, event.site.func.value):  # type: ignore[attr-defined]
+            continue
+        if isinstance(event.callee, Definition) or (tensor.kind == "unknown" and _defined(fn, attr)):
+            continue  # a method of the project's own may change the object
+        if attr != "detach" and (_is_wait(fn, event) or not _used_after(fn, lifetimes, event)):
+            continue
+        yield event
+
+
+def _is_tensor(fn: Function, value: Value, expression: ast.expr) -> bool:
+    """Whether a value is known to be a tensor: by what made it, or by what only a tensor can do."""
+    use = fn.project.uses(fn.definition).get(chain(expression))
+    if value.kind not in TENSORS and value.kind != "unknown":
+        return False
+    if use is not None and not ARITHMETIC.isdisjoint(use.attributes):
+        return True
+    return value.kind in TENSORS and _made_as_tensor(fn, value)
+
+
+def _made_as_tensor(fn: Function, value: Value) -> bool:
+    site = value.site
+    if site is None:  # an annotation says so
+        return any(n.origin is Origin.PARAMETER and n.owner is fn.definition for n in value.deps)
+    if not isinstance(site, ast.Call):
+        return True
+    made = next((e for e in fn.own("call") if e.site is site), None)
+    if made is None:
+        return False
+    if made.receiver.kind in ("function", "library", "class"):
+        return made.receiver.type.startswith("torch.")
+    if isinstance(site.func, ast.Attribute) and site.func.attr in VAGUE:
+        owner = made.receiver.receiver
+        return owner is not None and _is_tensor(fn, owner, site.func.value)
+    return not isinstance(made.callee, Definition)
+
+
+def _defined(fn: Function, method: str) -> bool:
+    """Whether a class of the project, modules aside, has a method of that name."""
+    names = fn.project.names
+    return any(
+        method in cls.methods and not fn.project.is_module(cls)
+        for module in names.modules.values()
+        for cls in names.classes(module)
+    )
+
+
+def _is_wait(fn: Function, event: Event) -> bool:
+    """Whether a copy is made to wait for the device, or to see whether it works: beside a clock, or under ``try``."""
+    block = next(
+        (body for _, body in ast.iter_fields(fn.parents[event.stmt]) if isinstance(body, list) and event.stmt in body),
+        [],
+    )
+    at = block.index(event.stmt)
+    near = block[max(at - 1, 0) : at + 2]
+    lines = fn.source.lines[near[0].lineno - 1 : near[-1].end_lineno]
+    if TIMED.search("".join(lines)):
+        return True
+    above: ast.AST | None = event.stmt
+    while above is not None and above is not fn.node:
+        if isinstance(above, ast.Try):
+            return True
+        above = fn.parents.get(above)
+    return False
+
+
+def _used_after(fn: Function, lifetimes: Lifetimes, event: Event) -> bool:
+    """Whether what should have been moved is used further on, or in the next iteration."""
+    name = chain(event.site.func.value)  # type: ignore[attr-defined]
+    if "." in name:
+        return True
+    end = (event.stmt.end_lineno, event.stmt.end_col_offset)  # type: ignore[attr-defined]
+    uses = lifetimes.uses(name, lifetimes.reaching(name, event.stmt))
+    return any((u.lineno, u.col_offset) > end for u in uses)
