@@ -132,7 +132,8 @@ def test_a_child_that_gave_no_answer(answer: Answer, words: str) -> None:
 
 def test_the_json_contract() -> None:
     document = verdict(Claim.PEAK, arm(peak=11 * MIB), arm(), results="identical").as_json()
-    assert list(document) == ["status", "tier", "device", "claim", "iterations", "before", "after", "results", "reason"]
+    words = "status tier device claim iterations before after results reason evidence"
+    assert list(document) == words.split()
     assert list(document["before"]) == ["device_peak", "device_growth", "host_growth", "churn", "seconds"]
     assert document["iterations"] == 12 and document["before"]["device_peak"] == 11 * MIB
     assert undecided(Claim.PEAK, "called", "fake", "why").as_json()["before"] is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memlint.rule import Claim, Finding, Level, Span
 from memlint.trial.confirm import Outcome
+from memlint.trial.evidence import Evidence
 from memlint.trial.judge import Measurement, Verdict, undecided
 from memlint.trial.show import bar, render_outcomes, size, spark
 
@@ -43,3 +46,19 @@ def test_growth_is_drawn_as_two_curves() -> None:
 def test_an_undecided_finding_shows_its_reason() -> None:
     text = render_outcomes([Outcome(FINDING, undecided(Claim.GROWTH, "called", "cpu", "no way in"))], color=False)
     assert "undecided: no way in (cpu, tier called)" in text and text.endswith("1 undecided.\n")
+
+
+def test_evidence_is_one_line() -> None:
+    before, after = Measurement(device_growth=2048, iterations=3, curve=(0, 1)), Measurement(iterations=3, curve=(0, 0))
+    stacks = ({"frames": [["net.py", 9], ["a.py", 2], ["a.py", 3]], "bytes": 1536, "leads": True},)
+    verdict = Verdict("confirmed", Claim.GROWTH, "called", "cpu", "", before, after, measure="device_growth")
+    found = replace(verdict, evidence=Evidence(1536, 2048, stacks))
+    assert "    evidence 1.5 KiB of 2.0 KiB lead here, most from net.py:9 in a.py:3\n" in text_of(found)
+    stacks = ({"frames": [], "bytes": 2048, "leads": False},)
+    found = replace(verdict, evidence=Evidence(0, 2048, stacks))
+    assert "evidence 0 B of 2.0 KiB lead here, most of the others from code without a Python stack" in text_of(found)
+    assert "evidence" not in text_of(verdict)
+
+
+def text_of(verdict: Verdict) -> str:
+    return render_outcomes([Outcome(FINDING, verdict)], color=False)

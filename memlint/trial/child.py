@@ -127,7 +127,9 @@ def run_arm(
         answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
     finally:
         sys.meta_path.remove(module_finder)
-    answer["readings"] = meter.readings
+    if meter.evidence is None:
+        meter.testify()
+    answer.update(readings=meter.readings, evidence=meter.evidence)
     real = spec["device"] != "fake"
     compared = snapshot(returned, arguments) if real and spec["compare"] and answer["ended"] == "returned" else {}
     root = spec["root"] + os.sep

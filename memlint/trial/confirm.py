@@ -9,6 +9,7 @@ from memlint.rule import Claim, Finding
 from memlint.source import Source
 from memlint.target import Finder
 from memlint.trial import harness
+from memlint.trial.evidence import origin
 from memlint.trial.judge import FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
 from memlint.trial.run import Limits, TrialError, Trials
 
@@ -74,12 +75,12 @@ class Confirmer:
         repaired = apply_edits(source, edits) if edits else None
         harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
         best: Outcome | None = None
+        source_of_bytes = origin(finding, source)
         for device in self._chosen_devices():
             for text in harnesses:
                 spec = harness.spec(finding, source, repaired, text, device, self.settings.steps)
-                verdict = _on_target(
-                    judge(claim, self._trials.run(spec), tier, device), source.path, self._trials.torch
-                )
+                judged = judge(claim, self._trials.run(spec), tier, device, source_of_bytes)
+                verdict = _on_target(judged, source.path, self._trials.torch)
                 found = Outcome(finding, verdict, text)
                 best = found if best is None or _further(verdict, best.verdict) else best
                 if verdict.status != UNDECIDED:

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from memlint.rule import Claim
+from memlint.trial.evidence import Evidence, Origin, weigh
 from memlint.trial.run import Answer
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
@@ -15,6 +16,7 @@ BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller diffe
 FEW = 3  # iterations without which nothing is judged
 NO_EDIT = "memlint has no edit to compare with"
 PRETENDED = "fake tensors do no work, so how long they take says nothing: use --device cpu or cuda"
+ELSEWHERE = "less is used once repaired, but what allocates it leads neither to the finding nor to what it keeps"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
 MEASURES = {
     Claim.GROWTH: "device_growth",
@@ -100,7 +102,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the fix takes the claimed cost away. ``measure`` names the number that the claim is about."""
+    """Whether the fix takes the claimed cost away. ``measure`` names the number that the claim is about.
+
+    ``evidence`` says who allocated the bytes of the arm as written, where somebody noted it.
+    """
 
     status: str
     claim: Claim
@@ -111,6 +116,7 @@ class Verdict:
     after: Measurement | None = None
     results: str = "not compared"
     measure: str = ""
+    evidence: Evidence | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The verdict as PRODUCT's JSON contract has it."""
@@ -124,6 +130,7 @@ class Verdict:
             "after": self.after.as_json() if self.after else None,
             "results": self.results,
             "reason": self.reason,
+            "evidence": self.evidence.as_json() if self.evidence else None,
         }
 
 
@@ -132,11 +139,16 @@ def undecided(claim: Claim, tier: str, device: str, reason: str) -> Verdict:
     return Verdict(UNDECIDED, claim, tier, device, reason)
 
 
-def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
-    """The verdict on what came back from a trial of one finding."""
+def judge(
+    claim: Claim, answer: Answer, tier: str, device: str, origin: Origin | None = None, alone: str = NO_EDIT
+) -> Verdict:
+    """The verdict on what came back from a trial of one finding, whose bytes must come from ``origin``.
+
+    ``alone`` says why no repair was run, where none was.
+    """
     data = answer.data
     if "before" in data and "after" not in data:
-        return _alone(claim, data, tier, device)
+        return _alone(claim, data, tier, device, origin, alone)
     if "before" not in data:
         reason = SAY.get(answer.fate) or data.get("error") or f"the trial {answer.fate}"
         return undecided(claim, tier, device, reason)
@@ -155,7 +167,10 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     if claim is Claim.TIME and name == "fake":
         return replace(verdict, reason=PRETENDED)
     measure, saved = _saving(claim, before, after)
-    verdict = replace(verdict, measure=measure)
+    evidence = weigh(claim, data["before"].get("evidence"), origin) if measure != "host_growth" else None
+    verdict = replace(verdict, measure=measure, evidence=evidence)
+    if saved and evidence and not evidence.supports(getattr(before, measure) - getattr(after, measure)):
+        return replace(verdict, reason=ELSEWHERE)
     if saved:
         return replace(verdict, status=CONFIRMED)
     if claim is not Claim.TIME and not before.churn and not after.churn:
@@ -163,16 +178,18 @@ def judge(claim: Claim, answer: Answer, tier: str, device: str) -> Verdict:
     return replace(verdict, status=REFUTED, reason=f"the repair does not lower the {claim.value}")
 
 
-def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str) -> Verdict:
+def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: Origin | None, alone: str) -> Verdict:
     """What there is to say where no repair was run: the cost as written, undecided."""
     before = Measurement.of(data["before"])
     short = before.failure or f"the loop made {before.iterations} iterations, and {FEW} are needed"
-    reason = NO_EDIT if before.iterations >= FEW else f"{NO_EDIT}, and as written, {short}"
+    reason = alone if before.iterations >= FEW else f"{alone}, and as written, {short}"
     measure = MEASURES[claim]
     if claim is Claim.GROWTH and before.device_growth <= BLOCK < before.host_growth:
         measure = "host_growth"
     measure = measure if before.iterations >= FEW else ""
-    return Verdict(UNDECIDED, claim, tier, data.get("device", device), reason, before, None, measure=measure)
+    evidence = weigh(claim, data["before"].get("evidence"), origin) if measure not in ("", "host_growth") else None
+    name = data.get("device", device)
+    return Verdict(UNDECIDED, claim, tier, name, reason, before, None, measure=measure, evidence=evidence)
 
 
 def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-HOST, DEVICE = "host", "device"
+from memlint.trial.stacks import Account
+
+HOST, DEVICE, BEFORE = "host", "device", "before"
 BLOCK = 512  # the CUDA caching allocator hands out multiples of this many bytes
 _aten = torch.ops.aten
 
@@ -23,8 +26,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Each storage counts once, rounded up to 512 bytes, from the operator that first shows it until it is freed. It lies
     on the *device* if one of the operator's inputs does (or everything does, with ``everywhere``), else on the *host*.
+    With ``late``, what an operator takes that none has made was there before, and is not counted.
 
     Attributes:
+        account: who allocated what on the device.
         live: bytes now alive on the device.
         peak: most bytes alive on the device since `reset_peak`.
         churn: bytes allocated on the device in all.
@@ -32,13 +37,16 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         towards: where results lie while a transfer goes on, whatever their inputs; None at other times.
     """
 
-    def __init__(self, everywhere: bool = True, limit: int | None = None) -> None:
+    def __init__(self, everywhere: bool = True, limit: int | None = None, late: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.account = Account()
         self.live = self.peak = self.churn = self.host = 0
         self.towards: str | None = None
         self._everywhere = everywhere
         self._limit = limit
+        self._taken = BEFORE if late else DEVICE if everywhere else HOST
         self._storages: dict[int, tuple[int, str]] = {}
+        self._stacks: dict[int, int] = {}
 
     def reset_peak(self) -> None:
         """Start looking for a new peak, from what is alive now."""
@@ -61,11 +69,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if known:
             side = known[1]
-            self._count(-known[0], side)
+            self._count(-known[0], side, key)
         else:
             weakref.finalize(storage, self._forget, key).atexit = False
+            self._stacks[key] = self.account.stacks.here(sys._getframe(1))
         self._storages[key] = (size, side)
-        self._count(size, side)
+        self._count(size, side, key)
 
     def move(self, tensor: torch.Tensor, side: str) -> None:
         """Carry the storage of ``tensor`` over to the other side, as ``module.to(device)`` does."""
@@ -73,14 +82,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = tensor.untyped_storage()._cdata
         size, old = self._storages[key]
         if old != side:
-            self._count(-size, old)
+            self._count(-size, old, key)
             self._storages[key] = (size, side)
-            self._count(size, side)
+            self._count(size, side, key)
 
-    def _count(self, size: int, side: str) -> None:
+    def _count(self, size: int, side: str, key: int) -> None:
+        if side == BEFORE:
+            return
         if side == HOST:
             self.host += size
             return
+        self.account.enter(self._stacks.get(key, 0), size)
         self.live += size
         self.churn += max(size, 0)
         self.peak = max(self.peak, self.live)
@@ -89,14 +101,15 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _forget(self, key: int) -> None:
         size, side = self._storages.pop(key, (0, HOST))
-        self._count(-size, side)
+        self._count(-size, side, key)
+        self._stacks.pop(key, None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         side = DEVICE if self._everywhere else HOST
         for tensor in pytree.tree_iter((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
-                self.note(tensor, side)
+                self.note(tensor, self._taken)
                 if not self._everywhere and self.side(tensor) == DEVICE:
                     side = DEVICE
         result = func(*args, **kwargs)

@@ -6,13 +6,16 @@ import ctypes
 import gc
 import os
 import time
+from collections import Counter
 from typing import Any, Protocol
 
 import torch
 
-from memlint.trial.ledger import Ledger
+from memlint.trial.ledger import BLOCK, Ledger
+from memlint.trial.stacks import Events, Lines, Recorder, Witness, users_lines
 
 Reading = dict[str, float]
+ENTRIES = 50_000  # of its history that the CUDA allocator keeps: one iteration's is wanted
 
 
 class Allocator(Protocol):
@@ -34,6 +37,10 @@ class Allocator(Protocol):
     def host(self) -> int:
         """What of the live bytes stands in this process's own heap."""
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """Who allocated what, None where nobody notes it."""
+
     def reset_peak(self) -> None:
         """Start looking for a new peak, from what is alive now."""
 
@@ -42,6 +49,7 @@ class CudaAllocator:
     """The statistics of CUDA's caching allocator, in bytes that blocks handed out take up."""
 
     host = 0
+    recorder: Recorder | None
 
     def __init__(self, device: torch.device, limit: int | None = None) -> None:
         self._device = device
@@ -49,9 +57,11 @@ class CudaAllocator:
         if limit is not None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), device)
+        self.recorder = CudaHistory.started(device)
 
     def _stat(self, name: str) -> int:
-        return int(torch.cuda.memory_stats(self._device).get(f"allocated_bytes.all.{name}", 0))
+        nested = torch.cuda.memory_stats_as_nested_dict(self._device)  # the flat one takes ten times as long
+        return int(nested["allocated_bytes"]["all"][name]) if nested else 0
 
     @property
     def live(self) -> int:
@@ -73,12 +83,66 @@ class CudaAllocator:
         torch.cuda.reset_peak_memory_stats(self._device)
 
 
+class CudaHistory:
+    """The history that CUDA's caching allocator keeps of itself, with Python stacks: it costs the program little."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._index = torch.cuda.current_device() if device.index is None else device.index
+
+    @classmethod
+    def started(cls, device: torch.device) -> CudaHistory | None:
+        """The history from now on; None where this torch keeps none."""
+        try:
+            torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=ENTRIES)
+        except (RuntimeError, TypeError, ValueError, AttributeError):  # an older torch, another allocator
+            return None
+        return cls(device)
+
+    def stop(self) -> None:
+        """Keep no history any more."""
+        torch.cuda.memory._record_memory_history(None)  # type: ignore[no-untyped-call,unused-ignore]
+
+    def position(self) -> float:
+        """Now, in microseconds, as the history counts time."""
+        return time.time_ns() / 1000
+
+    def held(self) -> Counter[Lines]:
+        """Bytes alive now, by who allocated them; all that was there before the history by nobody."""
+        return self._held(torch.cuda.memory._snapshot())
+
+    def since(self, position: float) -> tuple[Counter[Lines], Events]:
+        """Bytes alive now, and what was allocated and freed since ``position``, in order."""
+        snapshot = torch.cuda.memory._snapshot()
+        owners: dict[int, Lines] = {}
+        events: Events = []
+        for entry in snapshot["device_traces"][self._index]:
+            address, size = entry["addr"], -(-entry["size"] // BLOCK) * BLOCK
+            recent = entry.get("time_us", position) >= position
+            if entry["action"] == "alloc":
+                owners[address] = users_lines(entry.get("frames", ()))
+                if recent:
+                    events.append((owners[address], size))
+            elif entry["action"] == "free_requested" and recent:
+                events.append((owners.get(address, ()), -size))
+        return self._held(snapshot), events
+
+    def _held(self, snapshot: Any) -> Counter[Lines]:
+        found: Counter[Lines] = Counter()
+        for segment in snapshot["segments"]:
+            if segment["device"] == self._index:
+                for block in segment["blocks"]:
+                    if block["state"] == "active_allocated":
+                        found[users_lines(block.get("frames", ()))] += block["size"]
+        return found
+
+
 class LedgerAllocator:
     """A ledger's counts, for a run whose tensors are real and lie in the host's heap (``real``), or are not there."""
 
     def __init__(self, ledger: Ledger, real: bool) -> None:
         self._ledger = ledger
         self._real = real
+        self.recorder = ledger.account
 
     @property
     def live(self) -> int:
@@ -106,10 +170,17 @@ class LedgerAllocator:
 
 
 class Meter:
-    """Takes a reading at each tick. ``start`` is the device bytes that were alive before the trial's set-up."""
+    """Takes a reading at each tick. ``start`` is the device bytes that were alive before the trial's set-up.
+
+    Attributes:
+        evidence: who allocated what grew, what was alive at the peak, and what an iteration allocated; None until
+            `testify`.
+    """
 
     def __init__(self, allocator: Allocator, device: torch.device | None) -> None:
         self.allocator = allocator
+        self.evidence: dict[str, Any] | None = None
+        self._witness: Witness | None = None
         self.readings: list[Reading] = []
         self._device = device if device is not None and device.type == "cuda" else None
         self.start = allocator.live
@@ -118,6 +189,8 @@ class Meter:
     def begin(self) -> None:
         """The set-up is done: peaks and times count from here, and the first reading is taken."""
         gc.collect()
+        if self.allocator.recorder is not None:
+            self._witness = Witness(self.allocator.recorder)
         self.allocator.reset_peak()
         self._since = time.perf_counter()
         self.read()
@@ -136,8 +209,16 @@ class Meter:
                 "seconds": now - self._since,
             }
         )
+        if self._witness is not None:
+            self._witness.tick(len(self.readings) - 1)
         counts.reset_peak()
         self._since = time.perf_counter()
+
+    def testify(self) -> None:
+        """Take the evidence now, at the end of an iteration, or where the loop has ended in another way."""
+        if self._witness is not None:
+            self._witness.testify(len(self.readings) - 1)
+            self.evidence = self._witness.evidence
 
 
 _MALLINFO_FIELDS = (

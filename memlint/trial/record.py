@@ -13,15 +13,18 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from memlint.rule import Claim
-from memlint.trial.judge import judge
+from memlint.trial.evidence import Origin
+from memlint.trial.judge import Verdict, judge
 from memlint.trial.run import Limits, Spec, Trials
 
 START, END = "<!-- costs -->", "<!-- /costs -->"
 STEPS = 12
+FILE = "/nonexistent/memlint_trial_page.py"
 _COLUMNS = (
     ("device_peak", 2**20, "MiB"),
     ("device_growth", 2**10, "KiB"),
@@ -56,6 +59,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
     """
     from memlint.check import Options, check_paths
     from memlint.edits import apply_edits
+    from memlint.trial.evidence import origin
     from memlint.trial.watch import called, first, locate
 
     path = "memlint_trial_page.py"
@@ -76,6 +80,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
         "claim": (finding.claim or Claim.GROWTH).value,
         "function": place.function,
         "loop": place.loop,
+        "origin": {**asdict(origin(finding, source)), "path": FILE, "lines": sorted(origin(finding, source).lines)},
         "before": source.text,
         "after": apply_edits(source, edits) if edits else None,
     }
@@ -86,13 +91,18 @@ def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dic
     with Trials(limits) as trials:
         for item in planned:
             arms = {arm: item[arm] for arm in ("before", "after") if item[arm] is not None}
-            nowhere = "/nonexistent/memlint_trial_page.py"
             place = item["function"], item["loop"]
-            spec = Spec(nowhere, "memlint_trial_page", "/nonexistent", (), *place, arms, None, device, STEPS)
+            spec = Spec(FILE, "memlint_trial_page", "/nonexistent", (), *place, arms, None, device, STEPS)
             answer = trials.run(spec)
-            verdict = judge(Claim(item["claim"]), answer, "harness", device)
+            where = Origin(**{**item["origin"], "lines": frozenset(item["origin"]["lines"])})
+            verdict = judge(Claim(item["claim"]), answer, "harness", device, where)
             row = {key: item[key] for key in ("rule", "trial", "fix")}
-            row |= {**verdict.as_json(), "measure": verdict.measure, "torch": answer.data.get("torch", "")}
+            row |= {
+                **verdict.as_json(),
+                "evidence": _share(verdict),
+                "measure": verdict.measure,
+                "torch": answer.data.get("torch", ""),
+            }
             for arm, measured in (("before", verdict.before), ("after", verdict.after)):
                 if measured is not None:
                     row[arm] = {**measured.as_json(), "workspace": measured.workspace}
@@ -100,6 +110,12 @@ def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dic
             if answer.log and verdict.status == "undecided":
                 print(answer.log[-2000:], file=sys.stderr)
             yield row
+
+
+def _share(verdict: Verdict) -> float | None:
+    """How much of what allocation stacks tell of leads to the finding, None where they tell nothing."""
+    evidence = verdict.evidence
+    return round(evidence.leading / evidence.total, 3) if evidence and evidence.total else None
 
 
 def slug(device: str) -> str:
@@ -203,6 +219,8 @@ def _holds(row: dict[str, Any]) -> bool:
 
 def _line(row: dict[str, Any]) -> str:
     head = f"{row['rule']} {row['trial']}: {row['status']} {row['measure']} {row['results']} {row['reason']}"
+    if row["evidence"] is not None:
+        head += f", {row['evidence']:.0%} of the bytes lead there"
     arms = [(name, row[name]) for name in ("before", "after") if row[name]]
     return head + "".join(
         f"\n  {name:6} peak {arm['device_peak'] / 2**20:,.1f} MiB, growth {arm['device_growth'] / 2**10:,.1f} KiB,"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memlint.files import shown
 from memlint.report.style import BOLD, CYAN, GREEN, LEVEL_COLORS, RED, YELLOW, Paint, place, printable
 from memlint.trial.confirm import Outcome
+from memlint.trial.evidence import Evidence
 from memlint.trial.judge import BLOCK, CONFIRMED, REFUTED, Measurement, Verdict
 
 _COLORS = {CONFIRMED: RED, REFUTED: GREEN}
@@ -105,3 +107,14 @@ def _arms(verdict: Verdict, before: Measurement, after: Measurement | None, pain
         yield f"    {name:10} {paint(f'{picture:{width}}', color)} {others}"
     if verdict.results != "not compared":
         yield f"    results {verdict.results}"
+    if verdict.evidence is not None and verdict.evidence.stacks:
+        yield f"    evidence {printable(_evidence(verdict.evidence))}"
+
+
+def _evidence(evidence: Evidence) -> str:
+    """The stack with the most bytes that lead to the finding, or where none do, with the most bytes."""
+    largest = evidence.stacks[0]
+    frames = [f"{shown(file)}:{line}" for file, line in largest["frames"]]
+    where = " in ".join(dict.fromkeys((frames[0], frames[-1]))) if frames else "code without a Python stack"
+    share = f"{size(evidence.leading)} of {size(evidence.total)} lead here"
+    return f"{share}, {'most' if largest['leads'] else 'most of the others'} from {where}"

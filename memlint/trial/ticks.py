@@ -22,6 +22,9 @@ class Reader(Protocol):
     def read(self) -> None:
         """Take one more."""
 
+    def testify(self) -> None:
+        """Take evidence of who holds what."""
+
 
 class Watch:
     """Counts the iterations of the watched loop, reads the meter after each, and ends the loop after ``steps``."""
@@ -41,6 +44,8 @@ class Watch:
         """An iteration has ended."""
         if self.count < self.steps:
             self._meter.read()
+            if self.count == self.steps:
+                self._meter.testify()
 
     def over(self, items: Iterable[Any]) -> Watched:
         """``items``, ticking whenever the next is asked for."""
@@ -67,7 +72,8 @@ class Watch:
         return self.count < self.steps
 
     def close(self) -> None:
-        """The loop has ended, in whatever way."""
+        """The loop has ended, in whatever way, and what it has made is still there."""
+        self._meter.testify()
 
 
 class Watched:

@@ -1,0 +1,186 @@
+"""Who allocated what: Python stacks of the user's own code, and bytes by stack. Needs no torch.
+
+A stack is cheap to take (codes and instruction offsets, no text) and is turned into files and lines only for evidence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+DEPTH = 48  # frames of the user's that a stack keeps at most, from the innermost outward
+EVENTS = 200_000  # allocations and frees that are remembered
+ROWS = 200  # stacks that evidence keeps, those with the most bytes
+START_AT = 2  # the iteration after which growth counts: caches and optimizer state are there by then
+
+Lines = tuple[tuple[str, int], ...]
+"""Files and lines of a stack, innermost first; empty where no code of the user's is on it, as on autograd's threads."""
+Events = list[tuple[Lines, int]]
+"""Allocations and frees in order: who allocated, and the bytes, with a minus where they are freed."""
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+def is_users(filename: str) -> bool:
+    """Whether code of this file may be the user's: not torch's, not the standard library's, not memlint's."""
+    if filename.startswith("<"):
+        return filename == "<harness>"
+    if filename.startswith((_HERE, _torch())):
+        return False
+    return not filename.startswith(_STDLIB) or any(part in filename for part in _PACKAGES)
+
+
+def _torch() -> str:
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else "\0"
+
+
+class Stacks:
+    """Takes stacks, each a number, and says which files and lines they are."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CodeType, bool]] = {}  # by identity: hashing a code reads all of it
+        self._numbers: dict[tuple[int, ...], int] = {(): 0}
+        self._lines: list[Lines] = []
+
+    def here(self, frame: FrameType | None) -> int:
+        """The number of the stack from ``frame`` outward, of which only the user's frames count."""
+        found: list[int] = []
+        known = self._known
+        while frame is not None and len(found) < 2 * DEPTH:
+            code = frame.f_code
+            entry = known.get(id(code))
+            if entry is None:
+                entry = known[id(code)] = code, is_users(code.co_filename)
+            if entry[1]:
+                found += id(code), frame.f_lasti
+            frame = frame.f_back
+        return self._numbers.setdefault(tuple(found), len(self._numbers))
+
+    def lines(self, number: int) -> Lines:
+        """Files and lines of a stack."""
+        if number >= len(self._lines):
+            for stack in list(self._numbers)[len(self._lines) :]:
+                pairs = zip(stack[::2], stack[1::2], strict=True)
+                self._lines.append(tuple(_line(self._known[code][0], offset) for code, offset in pairs))
+        return self._lines[number]
+
+
+def _line(code: CodeType, offset: int) -> tuple[str, int]:
+    found = (line for start, end, line in code.co_lines() if start <= offset < end and line)
+    return code.co_filename, next(found, code.co_firstlineno)
+
+
+class Recorder(Protocol):
+    """Where evidence comes from. A position is a moment: what an allocator counts as one."""
+
+    def position(self) -> float:
+        """Now."""
+
+    def held(self) -> Counter[Lines]:
+        """Bytes alive now, by who allocated them."""
+
+    def since(self, position: float) -> tuple[Counter[Lines], Events]:
+        """Bytes alive now, and what was allocated and freed since ``position``, in order."""
+
+
+class Account:
+    """A recorder that is told of every allocation and free. In steady state it takes no memory of its own."""
+
+    def __init__(self) -> None:
+        self.stacks = Stacks()
+        self._held: dict[int, int] = {}
+        self._events = array("q", bytes(16 * EVENTS))  # stack and size in turns, the oldest written over
+        self._count = 0
+
+    def enter(self, stack: int, size: int) -> None:
+        """``size`` bytes were allocated at ``stack``, or freed with a minus."""
+        self._held[stack] = self._held.get(stack, 0) + size
+        at = 2 * (self._count % EVENTS)
+        self._events[at], self._events[at + 1] = stack, size
+        self._count += 1
+
+    def position(self) -> float:
+        """How many events there have been."""
+        return self._count
+
+    def held(self) -> Counter[Lines]:
+        """Bytes alive now, by who allocated them."""
+        found: Counter[Lines] = Counter()
+        for stack, size in self._held.items():
+            found[self.stacks.lines(stack)] += size
+        return found
+
+    def since(self, position: float) -> tuple[Counter[Lines], Events]:
+        """Bytes alive now, and what was allocated and freed since ``position``, in order."""
+        places = (2 * (n % EVENTS) for n in range(max(int(position), self._count - EVENTS), self._count))
+        return self.held(), [(self.stacks.lines(self._events[at]), self._events[at + 1]) for at in places]
+
+
+class Witness:
+    """Takes evidence on one watched place: what grew since its iteration `START_AT`, and what its last one held."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._start: Counter[Lines] | None = None
+        self._started = 0
+        self._last = self._before_last = recorder.position()
+        self._testified = 0
+        self.evidence: dict[str, Any] | None = None
+
+    def tick(self, count: int) -> None:
+        """The iteration ``count`` has ended."""
+        if count <= START_AT:
+            self._start, self._started = (self._recorder.held(), count) if count in (0, START_AT) else (self._start, 0)
+        self._before_last, self._last = self._last, self._recorder.position()
+
+    def testify(self, count: int) -> None:
+        """Take the evidence after ``count`` iterations, unless it was taken when there were hardly fewer."""
+        if count < 1 or count < 2 * self._testified:
+            return
+        self._testified = count
+        held, events = self._recorder.since(self._before_last)
+        growth = Counter(held)
+        growth.subtract(self._start or Counter())
+        span = max(count - self._started, 1)
+        tables = {
+            "growth": Counter({lines: size / span for lines, size in growth.items() if size}),
+            "peak": at_peak(held, events),
+            "churn": Counter(),
+        }
+        for lines, size in events:
+            if size > 0:
+                tables["churn"][lines] += size
+        self.evidence = {name: rows(table) for name, table in tables.items()}
+
+
+def at_peak(held: Counter[Lines], events: Events) -> Counter[Lines]:
+    """What was alive when most was, over ``events``, after which ``held`` is alive: undone from the last one on."""
+    live = best = sum(held.values())
+    at = len(events)
+    for number in range(len(events) - 1, -1, -1):
+        live -= events[number][1]
+        if live > best:
+            best, at = live, number
+    found = Counter(held)
+    for lines, size in events[at:]:
+        found[lines] -= size
+    return Counter({lines: size for lines, size in found.items() if size > 0})
+
+
+def rows(table: Counter[Lines]) -> list[dict[str, Any]]:
+    """The stacks with the most bytes, as plain data."""
+    return [{"frames": [list(frame) for frame in lines], "bytes": size} for lines, size in table.most_common(ROWS)]
+
+
+def users_lines(frames: Iterable[dict[str, Any]]) -> Lines:
+    """Files and lines of an allocator's own stack that may be the user's."""
+    return tuple((f["filename"], f["line"]) for f in frames if is_users(f["filename"]))[:DEPTH]

@@ -1,0 +1,242 @@
+"""Evidence: stacks of allocations, what of them leads to a finding, and what that does to a verdict."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memlint.rule import Claim, Finding, Level, Span
+from memlint.source import Source
+from memlint.trial.evidence import Origin, origin, weigh
+from memlint.trial.stacks import Account, Stacks, Witness, at_peak, is_users
+
+HERE = __file__
+
+
+def lines_of(text: str, at: str) -> Origin:
+    """The origin of a finding on the text ``at``."""
+    source = Source("m.py", text)
+    row = next(n for n, line in enumerate(text.splitlines(), 1) if at in line)
+    column = text.splitlines()[row - 1].index(at) + 1
+    span = Span(row, column, row, column + len(at))
+    return origin(Finding("MEM103", "graph-tensor-append", Level.ERROR, "m.py", span, "", claim=Claim.GROWTH), source)
+
+
+LOOP = """\
+def train(model, loader, optimizer):
+    kept, other = [], []
+    for x, y in loader:
+        out = model(x)
+        loss = criterion(
+            out, y)
+        other.append(x.clone())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        kept.append(loss)
+        picks = loss.argmax()
+        print(picks)
+    return kept
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "lines", "gradients"),
+    [
+        ("kept.append(loss)", {2, 3, 4, 5, 6, 9, 11}, True),
+        ("other.append", {2, 3, 7}, False),
+        ("optimizer.zero_grad()", {8, 9, 10}, True),
+        ("loss.argmax()", {3, 4, 5, 6, 9, 12, 13}, True),
+    ],
+)
+def test_the_lines_that_a_finding_may_have_its_bytes_from(at: str, lines: set[int], gradients: bool) -> None:
+    found = lines_of(LOOP, at)
+    assert (found.lines, found.gradients, found.anywhere) == (frozenset(lines), gradients, False)
+
+
+METHOD = """\
+class Module:
+    def training_step(self, batch, index):
+        out = self.layer(batch)
+        self.outputs.append(out)
+
+    def log(self, loss):
+        self.total += loss
+
+    def local(self):
+        kept = []
+        for i in range(3):
+            kept.append(make(i))
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "anywhere"), [("self.outputs.append", True), ("self.total += loss", True), ("kept.append", False)]
+)
+def test_what_is_handed_in_may_come_from_anywhere(at: str, anywhere: bool) -> None:
+    assert lines_of(METHOD, at).anywhere is anywhere
+
+
+def test_a_handler_keeps_what_was_tried() -> None:
+    text = "def run(x):\n    try:\n        return model(x)\n    except MemoryError:\n        return half(x)\n"
+    assert lines_of(text, "half(x)").lines == {3, 5}
+
+
+def test_a_decorated_function_is_its_own_origin() -> None:
+    found = lines_of(
+        "import functools\n@functools.lru_cache\ndef table(n):\n    return zeros(n)\n", "functools.lru_cache"
+    )
+    assert found.anywhere and 2 in found.lines
+
+
+WHERE = Origin("/p/m.py", frozenset({4, 5}))
+
+
+def table(*entries: tuple[list[tuple[str, int]], float]) -> list[dict[str, Any]]:
+    return [{"frames": [list(frame) for frame in frames], "bytes": size} for frames, size in entries]
+
+
+def test_stacks_are_weighed() -> None:
+    rows = table(
+        ([("/lib/net.py", 9), ("/p/m.py", 5)], 600),
+        ([("/p/m.py", 7)], 300),
+        ([], 100),
+        ([("/p/m.py", 4)], -50),
+    )
+    found = weigh(Claim.GROWTH, {"growth": rows, "peak": []}, WHERE)
+    assert found is not None and (found.leading, found.total) == (600, 1000)
+    assert found.supports(1200) and not found.supports(1201)
+    assert [stack["leads"] for stack in found.stacks] == [True, False, False]
+    assert found.as_json()["stacks"][0] == {"frames": [["/lib/net.py", 9], ["/p/m.py", 5]], "bytes": 600, "leads": True}
+    gradients = weigh(Claim.GROWTH, {"growth": rows}, replace(WHERE, gradients=True))
+    assert gradients is not None and gradients.leading == 700
+    assert weigh(Claim.PEAK, {"growth": rows, "peak": []}, WHERE) is None
+    assert weigh(Claim.TIME, {"growth": rows}, WHERE) is None
+    assert weigh(Claim.GROWTH, None, WHERE) is None
+
+
+def test_the_same_file_by_a_link_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("")
+    (tmp_path / "link.py").symlink_to(tmp_path / "m.py")
+    where = Origin(str((tmp_path / "m.py").resolve()), frozenset({4}))
+    assert where.leads([[str(tmp_path / "link.py"), 4]]) and not where.leads([["m.py", 4]])
+
+
+def test_a_stack_names_the_user_s_lines_innermost_first() -> None:
+    stacks = Stacks()
+
+    def inner() -> int:
+        return stacks.here(sys._getframe())
+
+    first, again, other = inner(), *[inner() for _ in range(2)]
+    assert again == other != first, "one line, two stacks"
+    names = [Path(file).name for file, _ in stacks.lines(first)]
+    line = inner.__code__.co_firstlineno
+    assert names[:2] == ["test_trial_evidence.py"] * 2
+    assert [number for _, number in stacks.lines(first)][:2] == [line + 1, line + 3]
+    assert stacks.lines(0) == ()
+
+
+def test_what_is_not_the_user_s() -> None:
+    assert is_users("/home/me/train.py") and is_users("<harness>")
+    assert not is_users("<frozen runpy>") and not is_users(Counter.update.__code__.co_filename)
+    assert is_users(f"{Path(Counter.update.__code__.co_filename).parents[1]}/site-packages/timm/layers.py")
+
+
+def test_the_peak_is_found_by_undoing() -> None:
+    a, b, c = (("a.py", 1),), (("b.py", 1),), ()
+    held = Counter({a: 5, c: 7})
+    events = [(b, 10), (a, 5), (b, -10), (c, 7)]
+    assert at_peak(held, events) == Counter({a: 5, b: 10})
+    assert at_peak(held, [(c, 7)]) == held
+    assert at_peak(held, []) == held
+
+
+def test_a_witness_tells_growth_peak_and_churn_of_its_last_iteration() -> None:
+    account = Account()
+    witness = Witness(account)
+    witness.tick(0)
+    assert witness.evidence is None
+
+    def step(count: int) -> None:
+        here = account.stacks.here(sys._getframe())
+        account.enter(here, 100)
+        account.enter(here, 900)
+        account.enter(here, -900)
+        witness.tick(count)
+
+    for count in range(1, 7):
+        step(count)
+    witness.testify(6)
+    assert witness.evidence is not None
+    sums = {name: sum(row["bytes"] for row in rows) for name, rows in witness.evidence.items()}
+    assert sums == {"growth": 100, "peak": 1500, "churn": 1000}
+    assert witness.evidence["growth"][0]["frames"][0] == [HERE, step.__code__.co_firstlineno + 1]
+    before = witness.evidence
+    step(7)
+    witness.testify(7)
+    assert witness.evidence is before, "taken when there were hardly fewer"
+
+
+torch = pytest.importorskip("torch")
+
+from memlint.trial.judge import ELSEWHERE, judge  # noqa: E402
+from memlint.trial.run import Limits, Spec, Trials  # noqa: E402
+from memlint.trial.watch import locate  # noqa: E402
+
+DECOY = """
+import sys, torch
+
+CACHE = []
+
+def remember(x):
+    if not hasattr(sys, "second_arm"):
+        CACHE.append(x.clone())
+
+def train(model, loader):
+    kept = []
+    for x in loader:
+        loss = model(x).pow(2).mean()
+        remember(x)
+        kept.append(loss.item())
+    sys.second_arm = True
+    return kept
+
+def setup(device):
+    model = torch.nn.Linear(64, 256).to(device)
+    return {"model": model, "loader": [torch.ones(32, 64, device=device) for _ in range(20)]}
+"""
+LEAK = DECOY.replace("        remember(x)\n", "").replace("loss.item()", "loss")
+
+
+@pytest.mark.parametrize("device", ["cpu", "fake", "cuda:0"])
+def test_bytes_from_elsewhere_confirm_nothing(tmp_path: Path, device: str) -> None:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    found = {}
+    with Trials(Limits(timeout=60)) as trials:
+        for name, text in (("decoy", DECOY), ("leak", LEAK)):
+            row = next(n for n, line in enumerate(text.splitlines(), 1) if "kept.append" in line)
+            place = locate(text, row, 10)
+            path = tmp_path / "m.py"
+            repaired = text.replace("append(loss)", "append(loss.item())")
+            spec = Spec(
+                *(str(path), "m", str(tmp_path), (), place.function, place.loop),
+                {"before": text, "after": repaired},
+                device=device,
+                steps=6,
+            )
+            where = replace(lines_of(text, "kept.append"), path=str(path))
+            found[name] = judge(Claim.GROWTH, trials.run(spec), "called", device, where)
+    decoy, leak = found["decoy"], found["leak"]
+    assert (decoy.status, decoy.reason) == ("undecided", ELSEWHERE)
+    assert decoy.evidence is not None and decoy.evidence.leading <= 512 * (device == "cuda:0")
+    assert decoy.evidence.stacks[0]["frames"][0][1] == 8
+    assert leak.status == "confirmed" and leak.evidence is not None
+    assert leak.evidence.leading == leak.evidence.total == 32 * 256 * 4 + 512
+    assert leak.as_json()["evidence"]["bytes"] == 32 * 256 * 4 + 512
