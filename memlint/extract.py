@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from memlint.source import Source
 
@@ -181,10 +182,49 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 class Module:
     """One file: what it imports and defines. ``name`` is its dotted name from the top of its package."""
 
+    definition: type[Definition] = Definition
+    cls: type[Class] = Class
+
     def __init__(self, source: Source, name: str, package: bool) -> None:
-        self.source = source
         self.name = name
         self.package = package
+        self._kept: dict[tuple[str, str], list[Any]] = {}
+        self._fill(source)
+
+    def replace(self, source: Source) -> None:
+        """Take another text of the file. A function or class that is still there is the same object as before.
+
+        Raises `SourceError` where the text cannot be parsed, and is as it was before.
+        """
+        source.tree  # noqa: B018
+        for definition in self.definitions:
+            self._kept.setdefault(("function", definition.qualname), []).append(definition)
+        for cls in self.every_class():
+            self._kept.setdefault(("class", cls.qualname), []).append(cls)
+        for name in ("words", "_extents", "_starts"):
+            self.__dict__.pop(name, None)
+        self._fill(source)
+        self._kept.clear()
+
+    def every_class(self) -> Iterator[Class]:
+        """The classes of the file, those in functions included."""
+        yield from self.classes.values()
+        for definition in self.definitions:
+            yield from definition.classes.values()
+
+    def _made(self, kind: type[Any], what: str, *parts: Any, **more: Any) -> Any:
+        """A function or class: the object that it was before, if there was one."""
+        kept = self._kept.get((what, parts[1]))
+        if not kept:
+            return kind(*parts, **more)
+        found = kept.pop(0)
+        if what == "function":
+            found.__dict__.clear()
+        found.__init__(*parts, **more)
+        return found
+
+    def _fill(self, source: Source) -> None:
+        self.source = source
         self.imports: dict[str, str] = {}
         self.stars: list[str] = []
         self.functions: dict[str, Definition] = {}
@@ -193,7 +233,7 @@ class Module:
         self.definitions: list[Definition] = []
         self._functions_at: dict[int, list[Definition]] = {}
         tree = source.tree
-        self.top = Definition("<module>", "", tree, self)
+        self.top: Definition = self._made(self.definition, "function", "<module>", "", tree, self)
         self._read(tree.body, None, None, "")
         self.definitions.append(self.top)
 
@@ -287,7 +327,7 @@ class Module:
     def _function(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class | None, outer: Definition | None, prefix: str
     ) -> None:
-        found = Definition(node.name, prefix + node.name, node, self, cls, outer)
+        found = self._made(self.definition, "function", node.name, prefix + node.name, node, self, cls, outer)
         self.definitions.append(found)
         if cls is not None:
             if node.name not in cls.methods or not _is_accessor(node):
@@ -299,7 +339,7 @@ class Module:
         self._read(node.body, None, found, f"{prefix}{node.name}.<locals>.")
 
     def _class(self, node: ast.ClassDef, cls: Class | None, outer: Definition | None, prefix: str) -> None:
-        found = Class(node.name, prefix + node.name, node, self, outer=outer)
+        found = self._made(self.cls, "class", node.name, prefix + node.name, node, self, outer=outer)
         if outer is not None and cls is None:
             outer.classes[node.name] = found
         elif cls is None:

@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from os.path import isfile
 from posixpath import basename, dirname
+from typing import Any
 
 from memlint.extract import Class, Definition, Module
 from memlint.source import Source, SourceError
+from memlint.trace import fact, note, unseen
 
 Loader = Callable[[str, str], "Source | None"]
 Meaning = "Definition | Class | Module | str | ast.expr | None"
@@ -18,14 +20,15 @@ Meaning = "Definition | Class | Module | str | ast.expr | None"
 class Names:
     """The files of one run. Files outside it are read only when one inside imports them."""
 
-    def __init__(self, sources: Sequence[Source], loader: Loader | None = None) -> None:
+    def __init__(self, sources: Sequence[Source], loader: Loader | None = None, module: type[Module] = Module) -> None:
         self._loader = loader
+        self._module_type = module
+        self.facts: dict[Any, Any] = {}
         self._missing: set[tuple[str, str]] = set()
         self.modules: dict[str, Module] = {}
         self._meant: dict[tuple[str, Module], Module | None] = {}
         self._by_suffix: dict[str, list[Module]] = defaultdict(list)
         self.subclasses: dict[Class, list[Class]] = defaultdict(list)
-        self._mro: dict[Class, list[Class | str]] = {}
         self._classes_linked: set[Module] = set()
         folders = {dirname(s.path) for s in sources if basename(s.path) == "__init__.py"}
         self._packages = folders
@@ -53,7 +56,7 @@ class Names:
         while top > 0 and folder in packages:
             top, folder = top - 1, dirname(folder)
         try:
-            module = Module(source, ".".join(parts[top:]), package)
+            module = self._module_type(source, ".".join(parts[top:]), package)
         except SourceError:
             return None
         self.modules[source.path] = module
@@ -106,6 +109,11 @@ class Names:
             self._missing.add((dotted, dirname(importer.source.path)))
         return None
 
+    def regrouped(self) -> None:
+        """Forget who derives from whom: a file has other classes or imports than before."""
+        self.subclasses.clear()
+        self._classes_linked.clear()
+
     # -- what a name means
 
     def local(self, name: str, where: Definition) -> object | None:
@@ -123,6 +131,7 @@ class Names:
 
     def member(self, module: Module, name: str, depth: int = 0) -> object | None:
         """What ``module.name`` is: definition, class, module, dotted text of a library, or a top-level expression."""
+        note(("name", module, name))
         if name in module.functions:
             return module.functions[name]
         if name in module.classes:
@@ -183,19 +192,19 @@ class Names:
             return self.method(owner, attr)
         return None
 
+    @fact
     def mro(self, cls: Class) -> list[Class | str]:
         """The class and what it derives from, nearest first: classes of the project, dotted names of libraries."""
-        found = self._mro.get(cls)
-        if found is None:
-            found = self._mro[cls] = [cls]
-            for base in cls.node.bases:
-                meaning = self.resolve(base, cls.outer or cls.module.top)
-                if isinstance(meaning, ast.expr):
-                    meaning = self.resolve(meaning, cls.module.top)
-                if isinstance(meaning, Class) and meaning is not cls:
-                    found.extend(c for c in self.mro(meaning) if c not in found)
-                elif isinstance(meaning, str) and meaning not in found:
-                    found.append(meaning)
+        found: list[Class | str] = [cls]
+        self.facts["mro", cls] = found  # a class that derives from itself adds nothing
+        for base in cls.node.bases:
+            meaning = self.resolve(base, cls.outer or cls.module.top)
+            if isinstance(meaning, ast.expr):
+                meaning = self.resolve(meaning, cls.module.top)
+            if isinstance(meaning, Class) and meaning is not cls:
+                found.extend(c for c in self.mro(meaning) if c not in found)
+            elif isinstance(meaning, str) and meaning not in found:
+                found.append(meaning)
         return found
 
     def family(self, cls: Class) -> Class:
@@ -211,22 +220,22 @@ class Names:
     def library_bases(self, cls: Class) -> Iterator[str]:
         return (c for c in self.mro(cls) if isinstance(c, str))
 
+    @fact
     def derived(self, cls: Class) -> list[Class]:
         """Classes of the project that derive from ``cls``, in files read so far."""
-        for module in list(self.modules.values()):
-            if module not in self._classes_linked:
-                self._classes_linked.add(module)
-                for other in self.classes(module):
-                    for base in self.mro(other)[1:]:
-                        if isinstance(base, Class):
-                            self.subclasses[base].append(other)
+        with unseen():
+            for module in list(self.modules.values()):
+                if module not in self._classes_linked:
+                    self._classes_linked.add(module)
+                    for other in self.classes(module):
+                        for base in self.mro(other)[1:]:
+                            if isinstance(base, Class):
+                                self.subclasses[base].append(other)
         return self.subclasses[cls]
 
     @staticmethod
     def classes(module: Module) -> Iterator[Class]:
-        yield from module.classes.values()
-        for d in module.definitions:
-            yield from d.classes.values()
+        return module.every_class()
 
 
 _LIBRARIES = frozenset(

@@ -21,6 +21,7 @@ from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
+from memlint.trace import fact, question, unseen
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, join, of_file
 
 VARIANTS = 12  # readings of one function with different arguments
@@ -90,24 +91,33 @@ class Project:
         library: Library | None = None,
         loader: Loader | None = None,
         neighbours: Sequence[str] = (),
+        module: type[Module] = Module,
     ) -> None:
         self.library = library or shipped()
-        self.names = Names(sources, loader)
+        self.names = Names(sources, loader, module)
         self.target_of = target_of or (lambda path: Target())
         self._read_file: Callable[[str], Source | None] | None = getattr(loader, "read", None)
         self._neighbours = list(neighbours)
         self._unread: list[Source] | None = None
         self._sought: set[str] = set()
-        self._flows: dict[Any, Flow | None] = {}
-        self._running: set[Any] = set()
+        self.facts: dict[Any, Any] = {}
+        self._words: dict[str, list[Module]] = defaultdict(list)
+        self._indexed = 0
+        self.regrouped()
+        self.unread()
+
+    def regrouped(self) -> None:
+        """Forget what is known of the files as a whole: one has other classes, functions or imports than before."""
         self._classes: dict[str, Class | None] = {}
         self._classed = 0
-        self._kinds: dict[Class, str] = {}
+        self._namesakes: Counter[str] | None = None
+
+    def unread(self) -> None:
+        """Forget all that reading functions has brought: as if none had been read."""
+        self._flows: dict[Any, Flow | None] = {}
+        self._running: set[Any] = set()
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
         self._attributes: dict[tuple[Class, str], Value | None] = {}
-        self._writers: dict[Class, dict[str, list[Definition]]] = {}
-        self._class_uses: dict[Class, dict[str, Use]] = {}
-        self._uses: dict[Definition, dict[str, Use]] = {}
         self._globals: dict[tuple[Module, str], Obj] = {}
         self._defaults: dict[tuple[Definition, str], Obj] = {}
         self._lambdas: dict[ast.Lambda, Definition] = {}
@@ -115,16 +125,9 @@ class Project:
         self._entry: dict[Definition, Grad] = {}
         self._callers: dict[Definition, list[tuple[Flow, Event]]] = {}
         self._mentions: dict[str, list[Definition]] = {}
-        self._words: dict[str, list[Module]] = defaultdict(list)
-        self._indexed = 0
-        self._namesakes: Counter[str] | None = None
-        self._learns: dict[Class, Answer] = {}
         self._settled: set[Any] = set()
         self._variants: dict[Definition, set[Any]] = defaultdict(set)
-        self._imported: dict[Module, frozenset[Module]] = {}
         self._functions: dict[Definition, Function] = {}
-        self._decorated: dict[Definition, Grad] = {}
-        self._relevant: dict[Module, bool] = {}
         self._plain: dict[Definition, tuple[Any, ...]] = {}
         self._stated: dict[tuple[Definition, str], tuple[str, str]] = {}
         self._handing: set[Definition] = set()
@@ -165,20 +168,20 @@ class Project:
                 return True
         return LOOP.search(text) is not None or STORE.search(text) is not None
 
+    @fact
     def relevant(self, module: Module) -> bool:
         """Whether a file has to do with tensors: it says so itself, or imports a file of the project that does."""
-        found = self._relevant.get(module)
-        if found is None:
-            found = self._relevant[module] = not TENSOR_WORDS.isdisjoint(module.words)
-            if not found:
-                targets = (*module.imports.values(), *(t for d in module.definitions for t in d.imports.values()))
-                for target in targets:
-                    other = self.names.module(target, module) or self.names.module(target.rpartition(".")[0], module)
-                    if other is not None and other is not module and not TENSOR_WORDS.isdisjoint(other.words):
-                        found = self._relevant[module] = True
-                        break
-        return found
+        with unseen():
+            if not TENSOR_WORDS.isdisjoint(module.words):
+                return True
+            targets = (*module.imports.values(), *(t for d in module.definitions for t in d.imports.values()))
+            for target in targets:
+                other = self.names.module(target, module) or self.names.module(target.rpartition(".")[0], module)
+                if other is not None and other is not module and not TENSOR_WORDS.isdisjoint(other.words):
+                    return True
+        return False
 
+    @question(1)
     def flow(self, definition: Definition) -> Flow | None:
         """The function read with only what the use of its arguments says of them. None while it is being read."""
         found = self._flows.get((definition, ()))
@@ -189,6 +192,7 @@ class Project:
             self.flow(outer)
         return self._read(definition, {}, (), 0)
 
+    @question(1)
     def summary(self, target: Definition, bound: dict[str, Value], depth: int) -> Flow | None:
         """The function read with what these arguments are: their kinds, types and constants, but not their graphs."""
         if depth > DEPTH:
@@ -439,29 +443,25 @@ class Project:
 
     def class_named(self, full_name: str) -> Class | None:
         """The project's class of that full name."""
-        if not full_name:
-            return None
-        found = self._classes.get(full_name)
-        if found is None and full_name not in self._classes:
+        return self.named(full_name) if full_name else None
+
+    @fact
+    def named(self, full_name: str) -> Class | None:
+        with unseen():
             for module in list(self.names.modules.values())[self._classed :]:
                 for cls in self.names.classes(module):
                     self._classes.setdefault(cls.full_name, cls)
                 self._classed += 1
-            found = self._classes.setdefault(full_name, None)
-        return found
+        return self._classes.get(full_name)
 
+    @fact
     def class_kind(self, cls: Class) -> str:
         """The kind of a project class's instances, from the library classes that it derives from."""
-        kind = self._kinds.get(cls)
-        if kind is None:
-            self._kinds[cls] = kind = "instance"
-            for base in self.names.library_bases(cls):
-                row = self.library.lookup(base)
-                if row is not None and row.kind:
-                    kind = row.kind
-                    break
-            self._kinds[cls] = kind
-        return kind
+        for base in self.names.library_bases(cls):
+            row = self.library.lookup(base)
+            if row is not None and row.kind:
+                return row.kind
+        return "instance"
 
     def is_module(self, cls: Class) -> bool:
         return self.class_kind(cls) in ("module", "engine")
@@ -484,20 +484,18 @@ class Project:
                 return None
         return None
 
+    @fact
     def learns(self, cls: Class) -> Answer:
         """Whether a module class has weights of its own or below. MAYBE: only those of what its constructor is given.
 
         A module without weights builds no graph from plain input.
         """
-        known = self._learns.get(cls)
-        if known is None:
-            self._learns[cls] = Answer.YES  # a class that holds itself adds nothing
-            known = Answer.any(self._weights(cls))
-            if known is Answer.YES and any(
-                SWITCHED.search(d.text) for c in self.names.mro(cls) if isinstance(c, Class) for d in c.methods.values()
-            ):
-                known = Answer.MAYBE  # weights made, or turned, into constants by a switch
-            self._learns[cls] = known
+        self.facts["learns", cls] = Answer.YES  # a class that holds itself adds nothing
+        known = Answer.any(self._weights(cls))
+        if known is Answer.YES and any(
+            SWITCHED.search(d.text) for c in self.names.mro(cls) if isinstance(c, Class) for d in c.methods.values()
+        ):
+            return Answer.MAYBE  # weights made, or turned, into constants by a switch
         return known
 
     def _weights(self, cls: Class) -> Iterator[Answer]:
@@ -570,31 +568,33 @@ class Project:
         found: list[Definition] = []
         for c in self.names.mro(cls):
             if isinstance(c, Class):
-                table = self._writers.get(c)
-                if table is None:
-                    table = self._writers[c] = defaultdict(list)
-                    for definition in c.methods.values():
-                        if not definition.bound:
-                            continue
-                        me = definition.positional[0]
-                        if f"{me}." not in definition.text:
-                            continue
-                        for node in own_nodes(definition.node):
-                            targets = (
-                                node.targets if isinstance(node, ast.Assign)
-                                else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
-                            )  # fmt: skip
-                            for target in targets:
-                                for t in target.elts if isinstance(target, ast.Tuple) else [target]:
-                                    if (
-                                        isinstance(t, ast.Attribute)
-                                        and isinstance(t.value, ast.Name)
-                                        and t.value.id == me
-                                    ) and definition not in table[t.attr]:
-                                        table[t.attr].append(definition)
-                found.extend(d for d in table.get(attr, ()) if d not in found)
+                found.extend(d for d in self.written(c).get(attr, ()) if d not in found)
         return sorted(found, key=lambda d: d.name != "__init__")
 
+    @fact
+    def written(self, cls: Class) -> dict[str, list[Definition]]:
+        """The attributes of ``self`` that methods of a class, not of its bases, assign, each with those methods."""
+        table: dict[str, list[Definition]] = defaultdict(list)
+        for definition in cls.methods.values():
+            if not definition.bound:
+                continue
+            me = definition.positional[0]
+            if f"{me}." not in definition.text:
+                continue
+            for node in own_nodes(definition.node):
+                targets = (
+                    node.targets if isinstance(node, ast.Assign)
+                    else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+                )  # fmt: skip
+                for target in targets:
+                    for t in target.elts if isinstance(target, ast.Tuple) else [target]:
+                        if (
+                            isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == me
+                        ) and definition not in table[t.attr]:
+                            table[t.attr].append(definition)
+        return dict(table)
+
+    @question(2)
     def attribute(self, cls: Class, attr: str, owner: Value, name: str) -> Value | None:
         """What ``self.attr`` holds: the join of all that the class's methods assign to it."""
         key = (cls, attr)
@@ -668,25 +668,26 @@ class Project:
 
     def class_uses(self, cls: Class) -> dict[str, Use]:
         """How the methods of a class and its relatives use each attribute of ``self``."""
-        family = self.names.family(cls)
-        found = self._class_uses.get(family)
-        if found is None:
-            found = self._class_uses[family] = {}
-            for c in (family, *self.names.derived(family)):
-                for definition in c.methods.values():
-                    if not definition.bound:
-                        continue
-                    prefix = definition.positional[0] + "."
-                    for name, use in self.uses(definition).items():
-                        if name.startswith(prefix) and name.count(".") == 1:
-                            found.setdefault(name[len(prefix) :], Use()).merge(use)
+        return self.family_uses(self.names.family(cls))
+
+    @fact
+    def family_uses(self, family: Class) -> dict[str, Use]:
+        """How the methods of a class and those derived from it use each attribute of ``self``."""
+        found: dict[str, Use] = {}
+        for c in (family, *self.names.derived(family)):
+            for definition in c.methods.values():
+                if not definition.bound:
+                    continue
+                prefix = definition.positional[0] + "."
+                for name, use in self.uses(definition).items():
+                    if name.startswith(prefix) and name.count(".") == 1:
+                        found.setdefault(name[len(prefix) :], Use()).merge(use)
         return found
 
+    @fact
     def uses(self, definition: Definition) -> dict[str, Use]:
-        found = self._uses.get(definition)
-        if found is None:
-            found = self._uses[definition] = uses(definition.node)
-        return found
+        """How a function uses each dotted name."""
+        return uses(definition.node)
 
     def role_of(self, value: Value, flow: Reading) -> str:
         """The role of something unknown, by how this function uses the name that it has there."""
@@ -740,14 +741,9 @@ class Project:
 
     # ------------------------------------------------------------------ gradient mode
 
+    @fact
     def decorated_grad(self, definition: Definition) -> Grad:
         """The gradient mode that decorators, or the framework that calls the method, give a function."""
-        found = self._decorated.get(definition)
-        if found is None:
-            found = self._decorated[definition] = self._decorated_grad(definition)
-        return found
-
-    def _decorated_grad(self, definition: Definition) -> Grad:
         for decorator in definition.decorators:
             mode = self._decorator(decorator, definition)
             if mode is not None:
@@ -811,6 +807,7 @@ class Project:
             return None
         return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
 
+    @question(1)
     def entry_grad(self, definition: Definition) -> Grad:
         """The gradient mode in which a function runs: its own, else that of all its callers together."""
         own = self.decorated_grad(definition)
@@ -852,13 +849,15 @@ class Project:
 
     # ------------------------------------------------------------------ callers
 
+    @question(1)
     def mentioning(self, name: str) -> list[Definition]:
         """The functions whose text holds a name."""
         found = self._mentions.get(name)
         if found is None:
             found = self._mentions[name] = []
-            for module in self._holding(name):
-                found.extend(module.mentioning(name))
+            with unseen():
+                for module in self._holding(name):
+                    found.extend(module.mentioning(name))
         return found
 
     def _holding(self, name: str) -> list[Module]:
@@ -871,6 +870,7 @@ class Project:
                 self._words[word].append(module)
         return self._words.get(name, [])
 
+    @question(1)
     def callers(self, definition: Definition) -> list[tuple[Flow, Event]]:
         """Every call of a function in the project, with the flow that makes it."""
         found = self._callers.get(definition)
@@ -908,15 +908,12 @@ class Project:
                         found.append((flow, event))
         return found
 
+    @question(1)
     def namesakes(self, definition: Definition) -> list[tuple[Flow, Event]]:
         """Calls of a method of that name on objects of unknown class, where only one class of the project has it."""
         if definition.cls is None or definition.name.startswith("__") or self.library.duck(definition.name) is not None:
             return []
-        if self._namesakes is None:
-            self._namesakes = Counter(
-                n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods
-            )
-        if self._namesakes[definition.name] != 1:
+        if not self.sole(definition.name):
             return []
         found = []
         for candidate in self.mentioning(definition.name):
@@ -927,6 +924,16 @@ class Project:
                     if isinstance(func, ast.Attribute) and func.attr == definition.name:
                         found.append((flow, event))
         return found  # type: ignore[return-value]
+
+    @fact
+    def sole(self, name: str) -> bool:
+        """Whether only one class of the project has a method of that name."""
+        if self._namesakes is None:
+            with unseen():
+                self._namesakes = Counter(
+                    n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods
+                )
+        return self._namesakes[name] == 1
 
     def _read_neighbours(self, name: str) -> None:
         """Take in the files outside the run that hold a name: one of them may call what is checked."""
@@ -958,11 +965,11 @@ class Project:
             found = [c for c in found if c.module is near or near in self.imported(c.module)]
         return found
 
+    @fact
     def imported(self, module: Module) -> frozenset[Module]:
         """The files that a file imports, and those that a package it imports hands on."""
-        found = self._imported.get(module)
-        if found is None:
-            self._imported[module] = frozenset()
+        self.facts["imported", module] = frozenset()
+        with unseen():
             targets = {
                 *module.imports.values(),
                 *module.stars,
@@ -977,9 +984,9 @@ class Project:
             for other in list(direct):
                 if other.package:
                     direct |= self.imported(other)
-            found = self._imported[module] = frozenset(direct)
-        return found
+            return frozenset(direct)
 
+    @question(1)
     def settle(self, obj: Obj) -> None:
         """Read every function that may touch an attribute or global, so that what they do to it is known."""
         if obj in self._settled or not obj.shared:
@@ -999,6 +1006,7 @@ class Project:
     def hooked(self, definition: Definition, receiver: Value, how: str, flow: Reading) -> None:
         self.hooks[definition].append((flow, receiver, how))
 
+    @question(1)
     def is_hook(self, definition: Definition) -> bool:
         """Whether the function is registered as a hook anywhere in the project."""
         if len(definition.parameters) < 2 or isinstance(definition.node, ast.Module):
@@ -1046,6 +1054,7 @@ class Project:
             return True
         return self.names.family(definition.cls) is obj.owner
 
+    @question(1)
     def settle_freezes(self, obj: Obj) -> None:
         if ("freeze", obj) in self._settled:
             return

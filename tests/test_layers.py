@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "memlint"
 # fmt: off
 ORDER = [
     "rule", "toml", "notebook", "source", "suppress", "layout", "imports", "surgery", "edits", "facts", "values",
-    "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls", "expressions", "flow",
+    "trace", "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls", "expressions",
+    "flow",
     "lifetimes", "becomes",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",

@@ -1,0 +1,129 @@
+"""Which question looked at what: kept only where a project stays in memory while its files change.
+
+A run from the command line asks once and traces nothing. An editor's server asks again after every change, and only
+those questions whose answers may have changed: a `Trace` knows who asked for what, down to the code that was looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Trace:
+    """Who asked for what. ``asking`` are the questions under way, the innermost last."""
+
+    def __init__(self) -> None:
+        self.asking: list[Hashable] = []
+        self.asked_by: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
+
+    def note(self, what: Hashable) -> None:
+        """The question under way, if there is one, depends on ``what``."""
+        if self.asking:
+            self.asked_by[what].add(self.asking[-1])
+
+    @contextmanager
+    def question(self, key: Hashable) -> Iterator[None]:
+        """What is looked at inside is looked at for the question ``key``."""
+        self.asking.append(key)
+        try:
+            yield
+        finally:
+            self.asking.pop()
+
+    def concerned(self, changed: Iterable[Hashable], same: Callable[[Hashable], bool]) -> set[Hashable]:
+        """What depends on anything that ``changed``, itself included; not through a question whose answer is the
+        ``same`` as before."""
+        found: set[Hashable] = set()
+        queue = list(changed)
+        while queue:
+            what = queue.pop()
+            if what not in found and not same(what):
+                found.add(what)
+                queue += self.asked_by.get(what, ())
+        return found
+
+
+_current: Trace | None = None
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    """Note in ``trace`` what is looked at meanwhile."""
+    global _current
+    before, _current = _current, trace
+    try:
+        yield
+    finally:
+        _current = before
+
+
+def note(what: Hashable) -> None:
+    """The question under way depends on ``what``."""
+    if _current is not None:
+        _current.note(what)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """What is looked at meanwhile is noted by somebody else."""
+    if _current is None:
+        yield
+    else:
+        with _current.question(None):
+            yield
+
+
+def question(count: int) -> Callable[[Method], Method]:
+    """A method that is a question about its first ``count`` arguments: who calls it depends on what it looks at."""
+
+    def make(method: Method) -> Method:
+        name = method.__name__
+
+        @wraps(method)
+        def ask(self: Any, *args: Any) -> Any:
+            trace = _current
+            if trace is None:
+                return method(self, *args)
+            key = (name, *args[:count])
+            trace.note(key)
+            trace.asking.append(key)
+            try:
+                return method(self, *args)
+            finally:
+                trace.asking.pop()
+
+        return ask  # type: ignore[return-value]
+
+    return make
+
+
+def fact(method: Method) -> Method:
+    """A question that only source code answers; ``facts`` of the object keeps its answer until that code changes."""
+    name = method.__name__
+
+    @wraps(method)
+    def ask(self: Any, *args: Any) -> Any:
+        key = (name, *args)
+        trace = _current
+        if trace is not None:
+            trace.note(key)
+        facts = self.facts
+        if key in facts:
+            return facts[key]
+        if trace is None:
+            found = facts[key] = method(self, *args)
+            return found
+        trace.asking.append(key)
+        try:
+            found = facts[key] = method(self, *args)
+        finally:
+            trace.asking.pop()
+        return found
+
+    return ask  # type: ignore[return-value]
