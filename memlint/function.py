@@ -33,6 +33,11 @@ _GRAPHS = re.compile(r"backward|grad\b|requires_grad|\bloss|optim|\bforward\(")
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
 
 
+def _evaluates(forward: Event) -> bool:
+    """Whether the model was switched to evaluation before a forward, and none but this function trains it."""
+    return any(o.evaluates and not (o.trains and o.shared) for o in forward.receiver.objs)
+
+
 class Function:
     """A function, method or top level of a file."""
 
@@ -186,10 +191,10 @@ class Function:
             return False  # shapes are probed there, once; a unit test's forward is small and dies with it
         if self.looks_up(event.receiver):
             return False
-        evaluates = any(o.evaluates and not (o.trains and o.shared) for o in event.receiver.objs)
+        evaluates = _evaluates(event)
         if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
             return False  # run for what its hooks see, or for its statistics
-        if not evaluates and not self._consumed(event):
+        if not evaluates and not self._consumed(event) and not self._evaluated(event):
             return False
         if evaluates and not event.loops and not event.receiver.type and any(o.shared for o in event.receiver.objs):
             return False  # a transform, for all that can be told: switched to evaluation, and called once
@@ -206,6 +211,20 @@ class Function:
         names = list(self.project.names.library_bases(cls)) if cls is not None else [module.type]
         return any(
             self.project.library.canonical(n) in ("torch.nn.Embedding", "torch.nn.EmbeddingBag") for n in names if n
+        )
+
+    def _evaluated(self, event: Event) -> bool:
+        """Whether the function has callers, all of them known, and each switches the model to evaluation."""
+        definition = self.definition
+        if definition in self.project.crowded or definition in self.project.addressed:
+            return False
+        callers = list(self.project.callers(definition))
+        return bool(callers) and all(
+            any(
+                e.site is call.site and e.inner is not None and e.inner.site is event.site and _evaluates(e)
+                for e in flow.events
+            )
+            for flow, call in callers
         )
 
     def predicts(self, event: Event) -> bool:
