@@ -233,6 +233,8 @@ class _Search:
             return True
         if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
             store = self.lifetimes.parents.get(parent)
+            if self.loops(parent) != self.loops(moved):
+                return False  # piece by piece
             return isinstance(store, ast.Assign) and self.number(store.value) and self.plain_index(parent.slice)
         if not isinstance(parent, ast.Attribute):
             return self.rebound(use, moved)
@@ -301,6 +303,8 @@ class _Search:
             assert isinstance(call, ast.Call)
             sizes = [*zip(call.args, event.args, strict=False)]
             sizes += [(k.value, event.keywords[k.arg]) for k in call.keywords if k.arg in ("size", "end", "n", "m")]
+            if _empty(event):
+                continue
             bounds = [_bound(node, value) for node, value in sizes]
             if None in bounds:
                 return False
@@ -321,6 +325,16 @@ class _Search:
                 return True
             node = self.lifetimes.parents.get(node)
         return False
+
+
+def _empty(event: Event) -> bool:
+    """Whether one of the sizes is written as 0: ``torch.zeros(x.shape[:-1] + (0,))``."""
+    call = event.site
+    assert isinstance(call, ast.Call)
+    sized = event.name.rpartition(".")[2] in ("zeros", "ones", "empty", "rand", "randn")
+    tuples = [n for a in call.args for n in ast.walk(a) if isinstance(n, (ast.Tuple, ast.List))]
+    sizes = [*call.args, *(e for t in tuples for e in t.elts)]
+    return sized and any(isinstance(n, ast.Constant) and n.value == 0 for n in sizes)
 
 
 def _bound(node: ast.expr, value: Value) -> int | None:

@@ -3,6 +3,7 @@
 import ast
 
 from memlint import edits
+from memlint.always import is_test
 from memlint.function import Function
 from memlint.hostmade import Moved, moved
 from memlint.rule import Claim, Findings, Fix, Level, rule
@@ -10,7 +11,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM605", claim=Claim.TIME, triggers=(".to(", ".cuda(", ".type_as("), anywhere=True)
 def cpu_then_device(fn: Function) -> Findings:
-    if fn.is_test or fn.target.before("0.4"):
+    if is_test(fn.source.path) or fn.target.before("0.4"):
         return
     for found in moved(fn):
         call = found.made[0].site

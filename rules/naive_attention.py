@@ -1,5 +1,6 @@
 """Attention written out keeps its scores and its weights, which a fused kernel never makes."""
 
+from memlint.always import is_test
 from memlint.attention import attentions
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
@@ -12,7 +13,12 @@ WORDS = ("softmax", "Softmax", "attend", "matmul", "einsum", "bmm", " @ ")
 @rule(code="MEM606", claim=Claim.PEAK, triggers=WORDS, anywhere=True)
 def naive_attention(fn: Function) -> Findings:
     text = fn.source.text
-    if "oftmax" not in text or any(word in text for word in FUSED) or fn.is_test or fn.target.before("2.0"):
+    if (
+        "oftmax" not in text
+        or any(word in text for word in FUSED)
+        or is_test(fn.source.path)
+        or fn.target.before("2.0")
+    ):
         return
     for found in attentions(fn):
         yield fn.finding(
