@@ -17,6 +17,7 @@ PRODUCTS = frozenset({"matmul", "bmm"})  # not `mm`: what has no batch is no seq
 SHAPES = frozenset("float double half bfloat16 to type type_as view reshape contiguous".split())
 MASKS = frozenset("masked_fill masked_fill_ add add_ sub sub_".split())
 SCALES = frozenset("mul mul_ div div_".split())
+RESHAPES = SHAPES | {"permute", "transpose", "flatten"}
 FACTS = frozenset("shape size dim ndim dtype device".split())
 DROPS = frozenset({"torch.nn.Dropout", "torch.nn.Identity"})
 
@@ -154,7 +155,7 @@ class _Search:
         self.products.append((*found, _last(call.func) in ("bmm", "baddbmm")))
         return True
 
-    def factors(self, node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    def factors(self, node: ast.AST | None) -> tuple[ast.expr, ast.expr] | None:
         """The two tensors that an expression is the matrix product of."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             return node.left, node.right
@@ -174,7 +175,9 @@ class _Search:
         return None
 
     def scale(self, node: ast.AST) -> bool:
-        """Whether an expression scales the scores as a whole: a number, or what is not known to be a mask."""
+        """Whether an expression scales the scores as a whole: no mask that is known, and no scale that is learned."""
+        if node in self.parameters:
+            return False
         if isinstance(node, ast.Name):
             value = self.fn.flow.env.get(node.id) if self.fn.flow is not None else None
             return value is None or value.kind not in ("tensor", "indices")
@@ -225,16 +228,20 @@ class _Search:
             call = self.lifetimes.parents.get(parent)
             if not isinstance(call, ast.Call) or call.func is not parent:
                 return False
-            if parent.attr in PRODUCTS and len(call.args) == 1:
+            if parent.attr in PRODUCTS and len(call.args) == 1 and not self.chained(call):
                 found.append(call.args[0])
                 return True
             return parent.attr in SHAPES and self.ends(call, found, depth + 1)
         factors = self.factors(parent)
-        if factors is not None:
-            if node is factors[0]:
-                found.append(factors[1])
-            return node is factors[0]
+        if factors is not None and node is factors[0] and not self.chained(parent):
+            found.append(factors[1])
+            return True
         return isinstance(parent, ast.Call) and self.drops(parent, node) and self.ends(parent, found, depth + 1)
+
+    def chained(self, product: ast.AST) -> bool:
+        """Whether a product goes on at once as the left side of another, and so was not with values."""
+        outer = self.factors(self.lifetimes.parents.get(product))
+        return outer is not None and outer[0] is product and outer[1] not in self.parameters
 
     def looked_at(self, use: ast.AST) -> bool:
         parent = self.lifetimes.parents.get(use)
@@ -253,16 +260,33 @@ class _Search:
         if isinstance(queries, ast.Name):
             given = [self.lifetimes.given(b, queries.id) for b in self.lifetimes.seen_by(queries)]
             return any(g is not None and not isinstance(g, ast.Name) and self.single(g) for g in given)
+        if isinstance(queries, ast.BinOp):
+            return self.single(queries.left)
         if isinstance(queries, ast.Call) and isinstance(queries.func, ast.Attribute):
-            args = queries.args
-            return queries.func.attr == "unsqueeze" and bool(args) and _integer(args[0]) in (1, -2)
-        return isinstance(queries, ast.Subscript) and any(
-            isinstance(n, ast.Constant) and n.value is None for n in ast.walk(queries.slice)
-        )
+            method, args = queries.func.attr, queries.args
+            if method == "unsqueeze":
+                return bool(args) and _integer(args[0]) in (1, -2)
+            if method in ("reshape", "view") and any(_integer(a) == 1 for a in args[1:]):
+                return True
+            if method in RESHAPES:
+                return self.single(queries.func.value)
+            return len(args) == 1 and self.calls[queries].receiver.kind == "module" and self.single(args[0])
+        if not isinstance(queries, ast.Subscript):
+            return False
+        parts = queries.slice.elts if isinstance(queries.slice, ast.Tuple) else []
+        return any((isinstance(p, ast.Constant) and p.value is None) or _one(p) for p in parts)
 
     def weight(self, node: ast.expr) -> bool:
         """Whether a factor is a parameter: prototypes or a codebook, and no other tokens."""
         return any(n in self.parameters for n in ast.walk(node))
+
+
+def _one(part: ast.expr) -> bool:
+    """Whether a slice is one element long: ``0:1``."""
+    if not isinstance(part, ast.Slice):
+        return False
+    low, high = _integer(part.lower) if part.lower is not None else 0, _integer(part.upper)
+    return low is not None and high is not None and high - low == 1
 
 
 def _integer(node: ast.expr | None) -> int | None:
