@@ -28,7 +28,10 @@ class Level(enum.Enum):
 
 
 class Claim(enum.Enum):
-    """The number, an iteration, that a rule says its fix lowers. Bytes but for ``TIME`` (seconds) and ``COUNT``."""
+    """The number, an iteration, that a rule says its fix lowers. Bytes but for ``TIME`` (seconds) and ``COUNT``.
+
+    ``EQUAL`` is the claim that the line does nothing: without it no number rises.
+    """
 
     GROWTH = "growth"
     PEAK = "peak"
@@ -36,6 +39,7 @@ class Claim(enum.Enum):
     CHURN = "churn"
     TIME = "time"
     COUNT = "count"
+    EQUAL = "equal"
 
 
 class Applicability(enum.Enum):

@@ -17,6 +17,7 @@ FEW = 3  # iterations without which nothing is judged
 NO_EDIT = "memlint has no edit to compare with"
 PRETENDED = "fake tensors do no work, so how long they take says nothing: use --device cpu or cuda"
 ELSEWHERE = "less is used once repaired, but what allocates it leads neither to the finding nor to what it keeps"
+FREES = "without the line more is alive: it does free something"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
 MEASURES = {
     Claim.GROWTH: "device_growth",
@@ -25,6 +26,7 @@ MEASURES = {
     Claim.CHURN: "churn",
     Claim.TIME: "seconds",
     Claim.COUNT: "churn",
+    Claim.EQUAL: "device_peak",
 }
 SAY = {
     "timeout": "the trial did not end in time: raise --timeout, lower --steps, or give a smaller --harness",
@@ -167,7 +169,8 @@ def judge(
     if claim is Claim.TIME and name == "fake":
         return replace(verdict, reason=PRETENDED)
     measure, saved = _saving(claim, before, after)
-    evidence = weigh(claim, data["before"].get("evidence"), origin) if measure != "host_growth" else None
+    weighed = measure != "host_growth" and claim is not Claim.EQUAL
+    evidence = weigh(claim, data["before"].get("evidence"), origin) if weighed else None
     verdict = replace(verdict, measure=measure, evidence=evidence)
     if saved and evidence and not evidence.supports(getattr(before, measure) - getattr(after, measure)):
         return replace(verdict, reason=ELSEWHERE)
@@ -175,7 +178,8 @@ def judge(
         return replace(verdict, status=CONFIRMED)
     if claim is not Claim.TIME and not before.churn and not after.churn:
         return replace(verdict, measure="", reason=IDLE)
-    return replace(verdict, status=REFUTED, reason=f"the repair does not lower the {claim.value}")
+    reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
+    return replace(verdict, status=REFUTED, reason=reason)
 
 
 def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: Origin | None, alone: str) -> Verdict:
@@ -203,6 +207,9 @@ def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str,
         return ("host_growth", True) if grows and fell else ("device_growth", False)
     if claim is Claim.PEAK:
         return "device_peak", before.device_peak - after.device_peak > BLOCK
+    if claim is Claim.EQUAL:
+        rises = after.device_peak - before.device_peak, after.kept - before.kept
+        return "device_peak", max(rises) <= BLOCK
     if claim is Claim.KEPT:
         return "kept", before.kept - after.kept > BLOCK
     if claim is Claim.CHURN:
