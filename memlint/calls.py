@@ -677,6 +677,8 @@ class Calling(Reading):
             )
         evidence = self.project.role_of(owner, self)
         if owner.kind == "unknown" and of_file(owner):
+            if attr in ("get", "pop") and args:
+                return self.entry_of(owner, args[0])
             row = self.library.method("dict", attr)
             if row is not None:
                 return self.from_row(row, owner.but(kind="dict"), args, keywords, node, attr)

@@ -10,7 +10,7 @@ from memlint.calls import Calling
 from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Value
 from memlint.reading import BUDGET
-from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join
+from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join, of_file
 
 MODULE_ATTRIBUTES = frozenset({"training", "parameters", "state_dict", "eval", "train", "to", "modules", "children"})
 TENSOR_FACTS = frozenset("data shape dtype device grad T mT requires_grad grad_fn is_cuda ndim".split())
@@ -401,7 +401,7 @@ class Evaluating(Calling):
                 return value
         if isinstance(node.slice, ast.Slice):
             return owner.but(const=UNSET, view=owner.kind in ("tensor", "unknown"))
-        element = self.element(owner, node)
+        element = self.entry_of(owner, key) if of_file(owner) else self.element(owner, node)
         if element is UNKNOWN and owner.deps:
             return Value(
                 "unknown",

@@ -180,8 +180,8 @@ class Event:
     """Something a function does that a rule may ask about.
 
     ``verb``: forward, call, backward, store, sum, clear, zero_grad, step, build, eval, train, freeze, hook, return,
-    set, read, load, restore. ``site`` is where this function does it; ``inner`` is the callee's event if a callee does
-    it.
+    set, read, load, restore, bind. ``site`` is where this function does it; ``inner`` is the callee's event if a callee
+    does it.
     """
 
     verb: str

@@ -332,6 +332,8 @@ class Flow(Evaluating):
             name = target.id  # type: ignore[attr-defined]
             if not quiet and isinstance(stmt, ast.Assign) and expr is not None:
                 self.note_total(name, target, value, stmt, expr)
+            if self.files and value.objs and isinstance(stmt, (ast.Assign, ast.AnnAssign)):
+                self.event("bind", stmt, name, value=value, name=name, expr=expr)
             old = self.env.get(name)
             if name in self.globals or self.definition is self.module.top:
                 obj = self.project.global_obj(self.module, name)

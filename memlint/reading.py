@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS, LEAFY, Mode, Symbol, chain, join, of_file
+from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -42,6 +42,7 @@ class Reading:
         self.objects: dict[Any, Obj] = {}
         self.seen: dict[Any, Event] = {}
         self.dead = False
+        self.files = False  # whether anything has been loaded from a file
         self.steps = 0
         self.complete = True
         self.breaks: list[list[dict[str, Value]]] = []
@@ -77,6 +78,7 @@ class Reading:
     def event(self, verb: str, site: ast.AST, key: Any = None, **fields: Any) -> Event:
         """Note an event, or meet again the one that this place made in an earlier walk of the loop."""
         key = (verb, site, key)
+        self.files = self.files or verb == "load"
         event = self.seen.get(key)
         if event is None:
             event = Event(verb, site, self.stmt, loops=self.loops, guards=self.guards, grad=self.grad,
@@ -366,6 +368,12 @@ class Reading:
             return Value("unknown", value.deps, device=value.device, part=called)
         return self.element(value, None)
 
+    def entry_of(self, value: Value, key: Value) -> Value:
+        """An entry of what a file holds: the one of a constant key, or any of them."""
+        name = f"[{key.const}]" if isinstance(key.const, (str, int)) else "[]"
+        objs = tuple(self.project.part(o, name) for o in value.objs if o.whole.type == LOADED)
+        return Value("unknown", objs=objs, device=value.device)
+
     def element(self, value: Value, node: ast.AST | None) -> Value:
         """What iterating a value yields."""
         if value.kind == "parameters":
@@ -386,8 +394,8 @@ class Reading:
             if value.device and not found.device and found.kind in ("tensor", "indices", "unknown"):
                 return found.but(device=value.device)
             return found
-        if value.obj is not None and of_file(value):
-            return Value("unknown", objs=(self.project.part(value.obj, "[]"),), device=value.device)
+        if of_file(value):
+            return self.entry_of(value, UNKNOWN)
         if value.kind in ("tensor", "indices"):
             return Value(value.kind, value.deps, view=True, device=value.device)
         if value.kind == "number" or value.kind == "range":

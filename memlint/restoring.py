@@ -45,7 +45,7 @@ def is_checkpoint(fn: Function, load: Event, depth: int = 0) -> bool:
     file = load.value.obj
     if file is None or fn.flow is None:
         return False
-    if any(restores(fn, e, file) for e in fn.events("restore")) or any(_as_module(e, file) for e in fn.own("call")):
+    if any(restores(fn, e, file) for e in fn.events("restore")) or any(run_as_module(e, file) for e in fn.own("call")):
         return True
     if depth > LIMIT or file not in files_in(fn.flow.returns):
         return False
@@ -78,7 +78,7 @@ def _has_weights(fn: Function, receiver: Value) -> bool:
     return not _WEIGHTY.isdisjoint(seen) or _NUMBERS.isdisjoint(seen)
 
 
-def _as_module(call: Event, file: Obj) -> bool:
+def run_as_module(call: Event, file: Obj) -> bool:
     """Whether a call runs what was loaded, or does with it what only modules can do."""
     callee, site = call.receiver, call.site
     if not any(o.whole is file for o in callee.objs) or not isinstance(site, ast.Call):
@@ -106,7 +106,7 @@ def leaves_only_copies(fn: Function, load: Event) -> bool:
                 return False
         elif event.verb in ("set", "yield") and _hands_on(event.value, file):
             return False
-    return moved or not any(_as_module(e, file) for e in fn.own("call"))
+    return moved or not any(run_as_module(e, file) for e in fn.own("call"))
 
 
 def _hands_on(value: Value, file: Obj) -> bool:
