@@ -268,9 +268,10 @@ class Calling(Reading):
             obj.bounded = limit.const is UNSET or limit.const not in (0, None)
         if kind == "defaultdict":
             obj.elem = self.factory(args[0] if args else UNKNOWN, node)
-        if kind == "module":
+        if kind in ("module", "dataset"):
             obj.items.update(dict(enumerate(args)))
             obj.items.update(keywords)
+        if kind == "module":
             if any(b in ("torch.nn.Module",) for b in ("torch.nn.Module",)) and any(a.kind == "module" for a in args):
                 inner = [a for a in args if a.kind == "module"]
                 obj.items["wrapped"] = inner[0]

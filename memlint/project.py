@@ -131,6 +131,7 @@ class Project:
         self._plain: dict[Definition, tuple[Any, ...]] = {}
         self._stated: dict[tuple[Definition, str], tuple[str, str]] = {}
         self._handing: set[Definition] = set()
+        self.answers: dict[str, Any] = {}  # to questions about the whole project that several functions lead to
         self.closures: dict[Definition, dict[str, Value]] = {}
         self.hooks: dict[Definition, list[tuple[Reading, Value, str]]] = defaultdict(list)
         self.handed_on: dict[Definition, list[tuple[Row, Grad]]] = defaultdict(list)

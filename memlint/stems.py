@@ -1,0 +1,158 @@
+"""Where an expression comes from: through names, parameters, attributes and command lines to what was written."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from memlint.extract import Class, Definition, own_nodes, walk
+
+if TYPE_CHECKING:
+    from memlint.project import Project
+
+Stem = tuple[Definition, ast.expr]
+
+DEPTH = 6
+SAME = frozenset({"int", "float", "str", "min", "max", "abs", "round"})
+
+
+def stems(project: Project, where: Definition, expr: ast.expr | None, depth: int = 0) -> Iterator[Stem]:
+    """The expressions that an expression in ``where`` may stand for, each with the function it is written in.
+
+    What cannot be followed stands for itself. Of arithmetic, and of ``int``, ``min`` and their like, the operands.
+    """
+    if expr is None:
+        return
+    found = list(_below(project, where, expr)) if depth < DEPTH else []
+    if not found:
+        yield where, expr
+    for definition, inner in found:
+        yield from stems(project, definition, inner, depth + 1)
+
+
+def _below(project: Project, where: Definition, expr: ast.expr) -> Iterator[Stem]:
+    if isinstance(expr, ast.IfExp):
+        yield from ((where, e) for e in (expr.body, expr.orelse))
+    elif isinstance(expr, ast.BoolOp):
+        yield from ((where, e) for e in expr.values)
+    elif isinstance(expr, ast.BinOp):
+        yield from ((where, e) for e in (expr.left, expr.right))
+    elif isinstance(expr, ast.Call):
+        if isinstance(expr.func, ast.Name) and expr.func.id in SAME:
+            yield from ((where, e) for e in expr.args)
+        elif isinstance(expr.func, ast.Attribute) and expr.func.attr in ("get", "setdefault") and len(expr.args) == 2:
+            yield where, expr.args[1]
+    elif isinstance(expr, ast.Name):
+        yield from _named(project, where, expr.id)
+    elif isinstance(expr, ast.Attribute):
+        yield from _attribute(project, where, expr)
+
+
+def _named(project: Project, where: Definition, name: str) -> Iterator[Stem]:
+    scope: Definition | None = where
+    while scope is not None:
+        bound = list(assigned(scope, name))
+        yield from ((scope, value) for value in bound)
+        if name in scope.parameters:
+            yield from handed(project, scope, name)
+        if bound or name in scope.parameters:
+            return
+        scope = scope.outer
+    meaning = project.names.local(name, where)
+    if isinstance(meaning, ast.expr):
+        yield where.module.top, meaning
+
+
+def assigned(where: Definition, name: str) -> Iterator[ast.expr]:
+    """What the function itself assigns to a name or to ``self.name``."""
+    for node in own_nodes(where.node):
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            targets, value = [node.target], node.value
+        else:
+            continue
+        if any(isinstance(t, (ast.Name, ast.Attribute)) and ast.unparse(t) == name for t in targets):
+            yield value
+
+
+def handed(project: Project, where: Definition, name: str) -> Iterator[Stem]:
+    """What callers hand over for a parameter, and its default where one of them, or nobody, hands over anything."""
+    default, calls = where.defaults.get(name), project.callers(where)
+    for flow, event in calls:
+        given = argument(where, name, event.site)
+        if given is not None:
+            yield flow.definition, given
+        else:
+            default = where.defaults.get(name)
+    for definition, call in _indirect(project, where):
+        given = argument(where, name, call)
+        if given is not None:
+            yield definition, given
+    if default is not None:
+        yield where, default
+
+
+def _indirect(project: Project, where: Definition) -> Iterator[tuple[Definition, ast.Call]]:
+    """Calls in a lambda, and those of `functools.partial`, which give some of the arguments ahead."""
+    for definition in project.mentioning(where.name):
+        text = definition.text
+        if "lambda" not in text and "partial(" not in text:
+            continue
+        for node in walk(definition.node):
+            if isinstance(node, ast.Call) and node.args and project.names.resolve(node.args[0], definition) is where:
+                yield definition, ast.Call(node.func, node.args[1:], node.keywords)
+            elif isinstance(node, ast.Lambda):
+                for call in walk(node.body):
+                    if isinstance(call, ast.Call) and project.names.resolve(call.func, definition) is where:
+                        yield definition, call
+
+
+def argument(where: Definition, name: str, call: ast.AST) -> ast.expr | None:
+    """The expression that a call gives for a parameter of a function or, without its first, of a method."""
+    if not isinstance(call, ast.Call):
+        return None
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = where.positional[1:] if where.bound else where.positional
+    index = names.index(name) if name in names else len(call.args)
+    return call.args[index] if index < len(call.args) and not _starred(call) else None
+
+
+def _starred(call: ast.Call) -> bool:
+    return any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def _attribute(project: Project, where: Definition, expr: ast.Attribute) -> Iterator[Stem]:
+    own = where.cls is not None and where.bound and isinstance(expr.value, ast.Name)
+    if own and where.cls is not None and expr.value.id == where.positional[0]:  # type: ignore[attr-defined]
+        for writer in project.writers(where.cls, expr.attr):
+            yield from ((writer, v) for v in assigned(writer, f"{writer.positional[0]}.{expr.attr}"))
+        for cls in project.names.mro(where.cls):
+            if isinstance(cls, Class) and expr.attr in cls.variables:
+                yield cls.module.top, cls.variables[expr.attr]
+        return
+    default = _on_command_line(project, expr.attr)
+    if default is not None:
+        yield where, default
+
+
+def _on_command_line(project: Project, name: str) -> ast.expr | None:
+    """The default of ``parser.add_argument("--name", default=…)``, wherever the project has one."""
+    option = re.compile(rf"""add_argument\([^)]*["']--{name.replace("_", "[-_]")}["'][^)]*?default\s*=\s*([\w."']+)""")
+    for module in project.names.modules.values():
+        text = module.source.text
+        if "add_argument" in text and (match := option.search(text)):
+            try:
+                return ast.parse(match[1], mode="eval").body
+            except SyntaxError:
+                return None
+    return None
+
+
+def constants(expr: ast.AST) -> Iterator[object]:
+    """The literals in an expression."""
+    return (n.value for n in walk(expr) if isinstance(n, ast.Constant))
