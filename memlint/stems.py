@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
+from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from memlint.extract import Class, Definition, own_nodes, walk
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 Stem = tuple[Definition, ast.expr]
 
 DEPTH = 6
+OF_TENSORS = frozenset({"device", "dtype", "shape", "size"})  # what tensors and modules have, and options may be called
 SAME = frozenset({"int", "float", "str", "min", "max", "abs", "round"})
 
 
@@ -37,6 +40,8 @@ def _below(project: Project, where: Definition, expr: ast.expr) -> Iterator[Stem
         yield from ((where, e) for e in (expr.body, expr.orelse))
     elif isinstance(expr, ast.BoolOp):
         yield from ((where, e) for e in expr.values)
+    elif isinstance(expr, (ast.List, ast.Tuple)):
+        yield from ((where, e) for e in expr.elts)
     elif isinstance(expr, ast.BinOp):
         yield from ((where, e) for e in (expr.left, expr.right))
     elif isinstance(expr, ast.Call):
@@ -135,24 +140,39 @@ def _attribute(project: Project, where: Definition, expr: ast.Attribute) -> Iter
             if isinstance(cls, Class) and expr.attr in cls.variables:
                 yield cls.module.top, cls.variables[expr.attr]
         return
-    default = _on_command_line(project, expr.attr)
-    if default is not None:
-        yield where, default
+    if expr.attr not in OF_TENSORS or _parsed(project, where, expr.value):
+        yield from _on_command_line(project, where, expr.attr)
 
 
-def _on_command_line(project: Project, name: str) -> ast.expr | None:
-    """The default of ``parser.add_argument("--name", default=…)``, wherever the project has one."""
+def _parsed(project: Project, where: Definition, expr: ast.expr) -> bool:
+    """Whether an object is what a parser made of a command line."""
+    for definition, stem in stems(project, where, expr):
+        if isinstance(stem, ast.Subscript):  # parse_known_args()[0]
+            stem = stem.value
+        if isinstance(stem, ast.Call):
+            meaning = project.names.resolve(stem.func, definition)
+            if "parse_" in (meaning.text if isinstance(meaning, Definition) else ast.unparse(stem.func)):
+                return True
+    return False
+
+
+def _on_command_line(project: Project, where: Definition, name: str) -> Iterator[Stem]:
+    """The defaults of ``parser.add_argument("--name", default=…)`` in the files that lie nearest."""
     option = re.compile(rf"""add_argument\([^)]*["']--{name.replace("_", "[-_]")}["'][^)]*?default\s*=\s*([\w."']+)""")
-    for module in project.names.modules.values():
+    found: dict[int, list[Stem]] = {}
+    for module in project.names.modules.values() if name.isidentifier() else ():
         text = module.source.text
-        if "add_argument" in text and (match := option.search(text)):
+        for match in option.finditer(text) if "add_argument" in text else ():
             try:
-                return ast.parse(match[1], mode="eval").body
+                default = ast.parse(match[1], mode="eval").body
             except SyntaxError:
-                return None
-    return None
+                continue
+            near = _shared_folders(module.source.path, where.module.source.path)
+            found.setdefault(near, []).append((module.top, default))
+    yield from found[max(found)] if found else ()
 
 
-def constants(expr: ast.AST) -> Iterator[object]:
-    """The literals in an expression."""
-    return (n.value for n in walk(expr) if isinstance(n, ast.Constant))
+def _shared_folders(a: str, b: str) -> int:
+    """How many folders from the top two paths have in common."""
+    folders = zip(dirname(a).split("/"), dirname(b).split("/"), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], folders))

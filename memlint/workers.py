@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memlint.extract import Class, Definition
+from memlint.extract import Class, Definition, Module
 from memlint.facts import Event, Value
 from memlint.flow import Flow
 from memlint.stems import stems
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 LOADER = "torch.utils.data.DataLoader"
 NESTING = 5  # datasets in datasets, and callers that hand one over
+_AFRESH = re.compile(r"set_start_method\(\s*['\"](?:spawn|forkserver)")
 COUNTS = frozenset({"cpu_count", "process_cpu_count", "sched_getaffinity"})
 
 
@@ -40,19 +42,23 @@ def loadings(project: Project) -> list[Loading]:
 
 
 def _loadings(project: Project) -> Iterator[Loading]:
-    spawns = any(
-        word in d.text for d in project.mentioning("set_start_method") for word in ('"spawn"', "'spawn'", "forkserver")
-    )
     for definition in project.mentioning("DataLoader"):
         if "num_workers" not in definition.text:
             continue
         flow = project.flow(definition)
         for event in flow.events if flow is not None else ():
             if flow is not None and event.verb == "call" and event.receiver.type == LOADER:
-                yield from _one(project, flow, event, spawns)
+                yield from _one(project, flow, event)
 
 
-def _one(project: Project, flow: Flow, event: Event, spawns: bool) -> Iterator[Loading]:
+def _spawns(project: Project, module: Module) -> bool:
+    """Whether a file, or one that imports it or is imported with it, has processes start afresh rather than fork."""
+    saying = {d.module for d in project.mentioning("set_start_method") if _AFRESH.search(d.text)}
+    near = {module, *project.imported(module)}
+    return any(m in near or near & {m, *project.imported(m)} for m in saying)
+
+
+def _one(project: Project, flow: Flow, event: Event) -> Iterator[Loading]:
     call = event.site
     given = {k.arg: k.value for k in call.keywords} if isinstance(call, ast.Call) else {}
     if not has_workers(project, flow.definition, given.get("num_workers")):
@@ -64,7 +70,7 @@ def _one(project: Project, flow: Flow, event: Event, spawns: bool) -> Iterator[L
         event,
         frozenset(_classes(project, flow, dataset, 0)),
         frozenset(_functions(project, collate)),
-        not spawns and "multiprocessing_context" not in given,
+        "multiprocessing_context" not in given and not _spawns(project, flow.module),
     )
 
 
