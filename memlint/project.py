@@ -62,6 +62,7 @@ TENSOR_WORDS = frozenset(
         "zero_grad",
         "no_grad",
         "state_dict",
+        "pyplot",
     ]
 )
 FRAMEWORK_FREE = (

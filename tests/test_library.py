@@ -80,6 +80,7 @@ RECEIVERS = {
     "ndarray": "numpy.ndarray",
     "writer": "torch.utils.tensorboard.SummaryWriter",
     "run": "wandb.Run",
+    "figure": "matplotlib.figure.Figure",
     "progress": "tqdm.tqdm",
     "accelerator": "accelerate.Accelerator",
     "fabric": "lightning.fabric.Fabric",
