@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 from memlint.config import ConfigError
+from memlint.rule import Applicability, Claim, Edit, Finding, Fix, Level, Span
 from memlint.trial.command import confirm
+from memlint.trial.confirm import Outcome
+from memlint.trial.judge import Verdict
 
 CODE = """\
 import torch
@@ -120,3 +124,47 @@ def test_a_wrong_configuration_is_said(call: Any, tmp_path: Path, line: str, wor
     (tmp_path / "pyproject.toml").write_text(f"[tool.memlint.confirm]\n{line}\n")
     result = call("train.py")
     assert isinstance(result.exception, ConfigError) and words in str(result.exception)
+
+
+def test_a_report_is_written_and_proven_fixes_applied(call: Any, tmp_path: Path) -> None:
+    result = call("train.py", "--device", "cpu", "--report", "report.html", "--fix-confirmed", "--json")
+    document = json.loads(result.stdout)
+    assert document["summary"]["fixed"] == 2
+    text = (tmp_path / "train.py").read_text()
+    assert text == CODE.replace("set_to_none=False", "").replace("total += loss", "total += loss.detach()")
+    page = (tmp_path / "report.html").read_text()
+    assert "<title>memlint: 2 confirmed</title>" in page
+    assert "gradients</td>" in page and "-         optimizer.zero_grad(set_to_none=False)" in page
+    assert "2 of 2 proven fixes applied" in result.stderr
+
+
+def test_what_is_not_proven_is_not_fixed(call: Any, tmp_path: Path) -> None:
+    result = call("train.py", "--device", "fake", "--fix-confirmed")
+    assert result.return_value == 1
+    assert (tmp_path / "train.py").read_text() == CODE
+    assert "fake tensors hold no numbers to compare: --fix-confirmed needs --device cpu or cuda" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("applicability", "results", "proven"),
+    [
+        (Applicability.SAFE, "identical", True),
+        (Applicability.SAFE, "close", False),
+        (Applicability.UNSAFE, "close", True),
+        (Applicability.UNSAFE, "different", False),
+        (Applicability.HINT, "identical", False),
+        (Applicability.SAFE, "not compared", False),
+    ],
+)
+def test_what_proves_a_fix(applicability: Applicability, results: str, proven: bool) -> None:
+    span = Span(1, 1, 1, 2)
+    fix = Fix("write it", applicability=applicability, edits=(Edit(span, "b"),))
+    finding = Finding("MEM103", "graph-tensor-append", Level.ERROR, "a.py", span, "it stays", fix)
+    verdict = Verdict("confirmed", Claim.GROWTH, "called", "cpu", results=results)
+    assert Outcome(finding, verdict).proven is proven
+    assert not Outcome(finding, replace(verdict, status="refuted")).proven
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_trials(call: Any) -> None:
+    with pytest.raises(ClickException, match=r"report no/where\.html cannot be written"):
+        call("train.py", "--report", "no/where.html", "--steps", "10000", "--device", "cpu")

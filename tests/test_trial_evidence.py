@@ -13,7 +13,7 @@ import pytest
 from memlint.rule import Claim, Finding, Level, Span
 from memlint.source import Source
 from memlint.trial.evidence import Origin, origin, weigh
-from memlint.trial.stacks import Account, Stacks, Witness, at_peak, is_users
+from memlint.trial.stacks import Account, Event, Stacks, Witness, at_peak, is_users
 
 HERE = __file__
 
@@ -151,9 +151,9 @@ def test_what_is_not_the_user_s() -> None:
 def test_the_peak_is_found_by_undoing() -> None:
     a, b, c = (("a.py", 1),), (("b.py", 1),), ()
     held = Counter({a: 5, c: 7})
-    events = [(b, 10), (a, 5), (b, -10), (c, 7)]
+    events = [Event(b, 10, 1, 0), Event(a, 5, 2, 1), Event(b, -10, 1, 2), Event(c, 7, 3, 3)]
     assert at_peak(held, events) == Counter({a: 5, b: 10})
-    assert at_peak(held, [(c, 7)]) == held
+    assert at_peak(held, [Event(c, 7, 3, 0)]) == held
     assert at_peak(held, []) == held
 
 
@@ -165,9 +165,9 @@ def test_a_witness_tells_growth_peak_and_churn_of_its_last_iteration() -> None:
 
     def step(count: int) -> None:
         here = account.stacks.here(sys._getframe())
-        account.enter(here, 100)
-        account.enter(here, 900)
-        account.enter(here, -900)
+        account.enter(here, 100, 100 + count)
+        account.enter(here, 900, 1)
+        account.enter(here, -900, 1)
         witness.tick(count)
 
     for count in range(1, 7):

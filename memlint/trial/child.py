@@ -209,13 +209,17 @@ def device_for(name: str, limit: int | None) -> Iterator[tuple[torch.device, Cal
 
         fake = FakeLedger(limit)
         with pretended_gpu(fake):
-            yield torch.device("cuda", 0), lambda: Meter(LedgerAllocator(fake, real=False), None), lambda: fake.doubt
+            yield (
+                torch.device("cuda", 0),
+                lambda: Meter(LedgerAllocator(fake, real=False), None, kinds=True),
+                lambda: fake.doubt,
+            )
     elif name == "cpu":
         with Ledger(limit=limit) as ledger:
-            yield torch.device("cpu"), lambda: Meter(LedgerAllocator(ledger, real=True), None), lambda: ""
+            yield torch.device("cpu"), lambda: Meter(LedgerAllocator(ledger, real=True), None, kinds=True), lambda: ""
     else:
         device = torch.device(name)
-        yield device, lambda: Meter(CudaAllocator(device, limit), device), lambda: ""
+        yield device, lambda: Meter(CudaAllocator(device, limit), device, kinds=True), lambda: ""
 
 
 def run_trial(spec: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,17 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     help="Write the harnesses there, to read, edit and keep.",
 )
 @click.option("--select", multiple=True, callback=_words, metavar="RULE,…", help="Only these rules.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False), metavar="FILE.html", help="Write the verdicts as a page to look at."
+)
+@click.option(
+    "--fix-confirmed",
+    is_flag=True,
+    help="Apply the fixes that save what they claim and leave the results as they are: safe ones identical, "
+    "unsafe ones identical or close.",
+)
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "output_format", flag_value="json", help="The same as --output-format json.")
 @click.pass_context
 def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> int:
     """Run what `check` flags, as written and as repaired, and say what the repair saves.
@@ -87,6 +98,7 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
     text = _read(options["harness"]) if options["harness"] else None
     folder = _made(options["write_harness"]) if options["write_harness"] else None
+    page = _writable(options["report"]) if options["report"] else None
     limits = Limits(options["timeout"], options["memory_limit"])
     settings = Settings(options["device"], options["steps"], limits, text)
     outcomes: list[Outcome] = []
@@ -101,6 +113,10 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
         _progress("")
     if folder:
         _write(outcomes, folder)
+    if page:
+        _report(outcomes, report, confirmer.torch, page)
+    if options["fix_confirmed"]:
+        _fix(outcomes, report)
     _print(report, outcomes, options["output_format"])
     for failure in report.errors:
         click.echo(f"memlint: {failure}", err=True)
@@ -175,6 +191,47 @@ def _write(outcomes: list[Outcome], folder: Path) -> None:
             except (OSError, UnicodeEncodeError) as error:
                 raise click.ClickException(f"harnesses cannot be written: {error}") from None
             click.echo(f"memlint: {file}", err=True)
+
+
+def _writable(path: str) -> Path:
+    """The path, if its folder is there to take a file: better told before the trials than after."""
+    page = Path(path)
+    if not os.access(page.parent, os.W_OK) or (page.exists() and not os.access(page, os.W_OK)):
+        raise click.ClickException(f"the report {path} cannot be written")
+    return page
+
+
+def _report(outcomes: list[Outcome], report: Report, torch: str, page: Path) -> None:
+    from memlint.trial import html
+
+    command = " ".join(["memlint", *map(shlex.quote, sys.argv[1:])])
+    try:
+        page.write_text(html.page(outcomes, report.sources, torch, command), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise click.ClickException(f"the report {page} cannot be written: {error.strerror}") from None
+    click.echo(f"memlint: {page}", err=True)
+
+
+def _fix(outcomes: list[Outcome], report: Report) -> None:
+    """Apply the fixes that proved themselves, each file at once."""
+    from memlint.apply import apply_fixes, write
+    from memlint.source import SourceError
+
+    if any(o.verdict.status == "confirmed" and o.verdict.device == "fake" for o in outcomes):
+        unproven = "fake tensors hold no numbers to compare: --fix-confirmed needs --device cpu or cuda"
+        click.echo(f"memlint: {unproven}", err=True)
+    for path, source in report.sources.items():
+        proven = [o.finding for o in outcomes if o.finding.path == path and o.proven]
+        if not proven:
+            continue
+        text, count = apply_fixes(source, proven)
+        try:
+            write(source, text)
+        except SourceError as error:
+            report.errors.append(f"{path} {error.reason}")
+            continue
+        report.fixed += count
+        click.echo(f"memlint: {path}: {count} of {len(proven)} proven fixes applied", err=True)
 
 
 def _print(report: Report, outcomes: list[Outcome], output_format: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from memlint.edits import apply_edits
-from memlint.rule import Claim, Finding
+from memlint.rule import Applicability, Claim, Finding
 from memlint.source import Source
 from memlint.target import Finder
 from memlint.trial import harness
 from memlint.trial.evidence import origin
-from memlint.trial.judge import FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.judge import CONFIRMED, FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
 from memlint.trial.run import Limits, TrialError, Trials
 
 ATTEMPTS = 8  # harnesses tried on one finding at most
@@ -35,6 +35,18 @@ class Outcome:
     verdict: Verdict
     harness: str = ""
 
+    @property
+    def proven(self) -> bool:
+        """Whether the fix may be applied on the strength of the trial: it saves what it claims and computes the same.
+
+        A safe fix must leave the results identical bit for bit; an unsafe one may round otherwise.
+        """
+        fix = self.finding.fix
+        if fix is None or not fix.edits or self.verdict.status != CONFIRMED:
+            return False
+        enough = {Applicability.SAFE: ("identical",), Applicability.UNSAFE: ("identical", "close")}
+        return self.verdict.results in enough.get(fix.applicability, ())
+
 
 class Confirmer:
     """A context that confirms findings one by one, in children of one process. Without torch: `run.TrialError`."""
@@ -49,6 +61,11 @@ class Confirmer:
 
     def __exit__(self, *exception: object) -> None:
         self._trials.close()
+
+    @property
+    def torch(self) -> str:
+        """The torch that ran the trials, "" where none did."""
+        return self._trials.torch
 
     def outcome(self, finding: Finding, source: Source) -> Outcome:
         """Run what ``finding`` flags as written and as repaired, and judge; what cannot be run is undecided.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -44,6 +44,7 @@ class Measurement:
         workspace: bytes that cuBLAS took once for the whole process while this arm ran; not in `device_peak`.
         failure: why the arm did not run to its end, or "".
         exhausted: it ended out of memory.
+        alive: bytes at the peak of the last iteration by what they are for (`stacks.KINDS`), where somebody noted it.
     """
 
     device_peak: float = 0.0
@@ -58,6 +59,7 @@ class Measurement:
     workspace: float = 0.0
     failure: str = ""
     exhausted: bool = False
+    alive: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, arm: dict[str, Any]) -> Measurement:
@@ -72,6 +74,7 @@ class Measurement:
             workspace=workspace,
             failure="" if ended in ("returned", "cut short") else stage + arm.get("message", "it gave no answer"),
             exhausted=ended == "out of memory",
+            alive=(arm.get("evidence") or {}).get("alive", {}),
             device_peak=max([r["peak"] for r in readings[1:]] + [arm.get("peak", 0.0)]) - workspace,
         )
         if count < 1:

@@ -92,7 +92,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if side == HOST:
             self.host += size
             return
-        self.account.enter(self._stacks.get(key, 0), size)
+        self.account.enter(self._stacks.get(key, 0), size, key)
         self.live += size
         self.churn += max(size, 0)
         self.peak = max(self.peak, self.live)

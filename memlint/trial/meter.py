@@ -7,12 +7,14 @@ import gc
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 
+from memlint.trial.kinds import Kinds
 from memlint.trial.ledger import BLOCK, Ledger
-from memlint.trial.stacks import Events, Lines, Recorder, Witness, users_lines
+from memlint.trial.stacks import Event, Events, Lines, Recorder, Witness, users_lines
 
 Reading = dict[str, float]
 ENTRIES = 50_000  # of its history that the CUDA allocator keeps: one iteration's is wanted
@@ -117,23 +119,39 @@ class CudaHistory:
         events: Events = []
         for entry in snapshot["device_traces"][self._index]:
             address, size = entry["addr"], -(-entry["size"] // BLOCK) * BLOCK
-            recent = entry.get("time_us", position) >= position
+            when = entry.get("time_us", position)
+            recent = when >= position
             if entry["action"] == "alloc":
                 owners[address] = users_lines(entry.get("frames", ()))
                 if recent:
-                    events.append((owners[address], size))
+                    events.append(Event(owners[address], size, address, when))
             elif entry["action"] == "free_requested" and recent:
-                events.append((owners.get(address, ()), -size))
+                events.append(Event(owners.get(address, ()), -size, address, when))
         return self._held(snapshot), events
+
+    def alive(self) -> dict[int, int]:
+        """Bytes alive now, by address."""
+        return {block["address"]: block["size"] for block in self._blocks(torch.cuda.memory._snapshot())}
+
+    def key(self, tensor: torch.Tensor) -> int:
+        """The address of the block that a tensor's storage is."""
+        return tensor.untyped_storage().data_ptr()
 
     def _held(self, snapshot: Any) -> Counter[Lines]:
         found: Counter[Lines] = Counter()
+        for block in self._blocks(snapshot):
+            found[users_lines(block.get("frames", ()))] += block["size"]
+        return found
+
+    def _blocks(self, snapshot: Any) -> Iterator[dict[str, Any]]:
+        """The blocks that are handed out, with their addresses, which older versions of torch leave to be counted."""
         for segment in snapshot["segments"]:
             if segment["device"] == self._index:
+                address = segment["address"]
                 for block in segment["blocks"]:
                     if block["state"] == "active_allocated":
-                        found[users_lines(block.get("frames", ()))] += block["size"]
-        return found
+                        yield {**block, "address": address}
+                    address += block["size"]
 
 
 class LedgerAllocator:
@@ -172,13 +190,16 @@ class LedgerAllocator:
 class Meter:
     """Takes a reading at each tick. ``start`` is the device bytes that were alive before the trial's set-up.
 
+    With ``kinds``, the evidence says also what the bytes at the peak are for: that takes time at each tick.
+
     Attributes:
         evidence: who allocated what grew, what was alive at the peak, and what an iteration allocated; None until
             `testify`.
     """
 
-    def __init__(self, allocator: Allocator, device: torch.device | None) -> None:
+    def __init__(self, allocator: Allocator, device: torch.device | None, kinds: bool = False) -> None:
         self.allocator = allocator
+        self._kinds = kinds
         self.evidence: dict[str, Any] | None = None
         self._witness: Witness | None = None
         self.readings: list[Reading] = []
@@ -189,8 +210,11 @@ class Meter:
     def begin(self) -> None:
         """The set-up is done: peaks and times count from here, and the first reading is taken."""
         gc.collect()
-        if self.allocator.recorder is not None:
-            self._witness = Witness(self.allocator.recorder)
+        if (recorder := self.allocator.recorder) is not None:
+            kinds = Kinds(recorder.key) if self._kinds else None
+            self._witness = Witness(recorder, kinds.now if kinds else None)
+            if kinds:
+                kinds.before_each_step(self._look)
         self.allocator.reset_peak()
         self._since = time.perf_counter()
         self.read()
@@ -213,6 +237,13 @@ class Meter:
             self._witness.tick(len(self.readings) - 1)
         counts.reset_peak()
         self._since = time.perf_counter()
+
+    def _look(self) -> None:
+        """Note what is of which kind now, off the clock."""
+        started = time.perf_counter()
+        if self._witness is not None:
+            self._witness.look()
+        self._since += time.perf_counter() - started
 
     def testify(self) -> None:
         """Take the evidence now, at the end of an iteration, or where the loop has ended in another way."""

@@ -67,22 +67,22 @@ def _outcome(outcome: Outcome, paint: Paint) -> Iterator[str]:
     where = f"{verdict.device}, tier {verdict.tier}"
     if verdict.before is not None and verdict.before.iterations:
         where += f", {verdict.before.iterations} iterations"
-    yield f"  {status}: {printable(_headline(verdict))} {paint(f'({where})', CYAN)}"
+    yield f"  {status}: {printable(headline(verdict))} {paint(f'({where})', CYAN)}"
     if verdict.before is not None and verdict.measure:
         yield from _arms(verdict, verdict.before, verdict.after, paint)
     yield ""
 
 
-def _headline(verdict: Verdict) -> str:
+def headline(verdict: Verdict) -> str:
     if verdict.before is None or not verdict.measure:
         return verdict.reason
-    figures = f"{_WHAT[verdict.measure]} {_number(verdict.before, verdict.measure)} as written"
+    figures = f"{_WHAT[verdict.measure]} {amount(verdict.before, verdict.measure)} as written"
     if verdict.after is not None:
-        figures += f", {_number(verdict.after, verdict.measure)} repaired"
+        figures += f", {amount(verdict.after, verdict.measure)} repaired"
     return f"{verdict.reason}; {figures}" if verdict.reason else figures
 
 
-def _number(arm: Measurement, measure: str) -> str:
+def amount(arm: Measurement, measure: str) -> str:
     value = getattr(arm, measure)
     return f"{1000 * value:,.1f} ms" if measure == "seconds" else size(value)
 

@@ -10,9 +10,10 @@ import sys
 import sysconfig
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 DEPTH = 48  # frames of the user's that a stack keeps at most, from the innermost outward
 EVENTS = 200_000  # allocations and frees that are remembered
@@ -21,8 +22,9 @@ START_AT = 2  # the iteration after which growth counts: caches and optimizer st
 
 Lines = tuple[tuple[str, int], ...]
 """Files and lines of a stack, innermost first; empty where no code of the user's is on it, as on autograd's threads."""
-Events = list[tuple[Lines, int]]
-"""Allocations and frees in order: who allocated, and the bytes, with a minus where they are freed."""
+PARAMETERS, GRADIENTS, STATE, ACTIVATIONS, OTHER = "parameters", "gradients", "optimizer state", "activations", "other"
+KINDS = PARAMETERS, GRADIENTS, STATE, ACTIVATIONS, OTHER
+"""What storages are for."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
@@ -79,6 +81,21 @@ def _line(code: CodeType, offset: int) -> tuple[str, int]:
     return code.co_filename, next(found, code.co_firstlineno)
 
 
+class Event(NamedTuple):
+    """An allocation or, with a minus, a free: who allocated, how many bytes, which storage it is, and its position."""
+
+    lines: Lines
+    size: int
+    key: int
+    position: float
+
+
+Events = list[Event]
+"""Allocations and frees in order."""
+View = tuple[float, Mapping[int, str]]
+"""A position, and the storages that were of a kind there."""
+
+
 class Recorder(Protocol):
     """Where evidence comes from. A position is a moment: what an allocator counts as one."""
 
@@ -91,6 +108,12 @@ class Recorder(Protocol):
     def since(self, position: float) -> tuple[Counter[Lines], Events]:
         """Bytes alive now, and what was allocated and freed since ``position``, in order."""
 
+    def alive(self) -> dict[int, int]:
+        """Bytes alive now, by storage."""
+
+    def key(self, tensor: Any) -> int:
+        """What events call the storage of a tensor."""
+
 
 class Account:
     """A recorder that is told of every allocation and free. In steady state it takes no memory of its own."""
@@ -98,14 +121,19 @@ class Account:
     def __init__(self) -> None:
         self.stacks = Stacks()
         self._held: dict[int, int] = {}
-        self._events = array("q", bytes(16 * EVENTS))  # stack and size in turns, the oldest written over
+        self._alive: dict[int, int] = {}
+        self._events = array("q", bytes(24 * EVENTS))  # stack, size and key in turns, the oldest written over
         self._count = 0
 
-    def enter(self, stack: int, size: int) -> None:
-        """``size`` bytes were allocated at ``stack``, or freed with a minus."""
+    def enter(self, stack: int, size: int, key: int) -> None:
+        """``size`` bytes were allocated at ``stack`` for the storage ``key``, or freed with a minus."""
         self._held[stack] = self._held.get(stack, 0) + size
-        at = 2 * (self._count % EVENTS)
-        self._events[at], self._events[at + 1] = stack, size
+        if size > 0:
+            self._alive[key] = size
+        else:
+            self._alive.pop(key, None)
+        at = 3 * (self._count % EVENTS)
+        self._events[at], self._events[at + 1], self._events[at + 2] = stack, size, key
         self._count += 1
 
     def position(self) -> float:
@@ -121,15 +149,33 @@ class Account:
 
     def since(self, position: float) -> tuple[Counter[Lines], Events]:
         """Bytes alive now, and what was allocated and freed since ``position``, in order."""
-        places = (2 * (n % EVENTS) for n in range(max(int(position), self._count - EVENTS), self._count))
-        return self.held(), [(self.stacks.lines(self._events[at]), self._events[at + 1]) for at in places]
+        found = []
+        for number in range(max(int(position), self._count - EVENTS), self._count):
+            at = 3 * (number % EVENTS)
+            stack, size, key = self._events[at : at + 3]
+            found.append(Event(self.stacks.lines(stack), size, key, number))
+        return self.held(), found
+
+    def alive(self) -> dict[int, int]:
+        """Bytes alive now, by storage."""
+        return dict(self._alive)
+
+    def key(self, tensor: Any) -> int:
+        """What events call the storage of a tensor."""
+        return int(tensor.untyped_storage()._cdata)
 
 
 class Witness:
-    """Takes evidence on one watched place: what grew since its iteration `START_AT`, and what its last one held."""
+    """Takes evidence on one watched place: what grew since its iteration `START_AT`, and what its last one held.
 
-    def __init__(self, recorder: Recorder) -> None:
+    ``kinds`` says which storages are of a kind now; it is asked at every tick, and by `look`, in between.
+    """
+
+    def __init__(self, recorder: Recorder, kinds: Callable[[], dict[int, str]] | None = None) -> None:
         self._recorder = recorder
+        self._kinds = kinds or dict
+        self._views: list[View] = []
+        self._earlier: list[View] = []
         self._start: Counter[Lines] | None = None
         self._started = 0
         self._last = self._before_last = recorder.position()
@@ -140,7 +186,13 @@ class Witness:
         """The iteration ``count`` has ended."""
         if count <= START_AT:
             self._start, self._started = (self._recorder.held(), count) if count in (0, START_AT) else (self._start, 0)
+        self.look()
+        self._earlier, self._views = self._views, self._views[-1:]
         self._before_last, self._last = self._last, self._recorder.position()
+
+    def look(self) -> None:
+        """See which storages are of a kind now."""
+        self._views.append((self._recorder.position(), self._kinds()))
 
     def testify(self, count: int) -> None:
         """Take the evidence after ``count`` iterations, unless it was taken when there were hardly fewer."""
@@ -156,24 +208,55 @@ class Witness:
             "peak": at_peak(held, events),
             "churn": Counter(),
         }
-        for lines, size in events:
-            if size > 0:
-                tables["churn"][lines] += size
+        for event in events:
+            if event.size > 0:
+                tables["churn"][event.lines] += event.size
         self.evidence = {name: rows(table) for name, table in tables.items()}
+        if any(kinds for _, kinds in self._earlier):
+            self.evidence["alive"] = kinds_at_peak(self._recorder.alive(), events, self._earlier)
 
 
 def at_peak(held: Counter[Lines], events: Events) -> Counter[Lines]:
-    """What was alive when most was, over ``events``, after which ``held`` is alive: undone from the last one on."""
-    live = best = sum(held.values())
-    at = len(events)
+    """What was alive when most was, over ``events``, after which ``held`` is alive."""
+    found = Counter(held)
+    for event in events[_peak(sum(held.values()), events) :]:
+        found[event.lines] -= event.size
+    return Counter({lines: size for lines, size in found.items() if size > 0})
+
+
+def kinds_at_peak(alive: Mapping[int, int], events: Events, views: Sequence[View]) -> dict[str, int]:
+    """Bytes by kind when most was alive, over the events of one iteration, at whose end ``alive`` is, by storage.
+
+    ``views`` are the kinds of storages, seen at its beginning, at its end and at moments between. What the iteration
+    makes that is of none is an activation, temporaries among them; what is older and of none is other: inputs, buffers,
+    what earlier iterations left.
+    """
+    at = _peak(sum(alive.values()), events)
+    there = dict(alive)
+    until: dict[int, float] = {}  # where what was there at the peak ended, so that its place was free for others
+    for event in reversed(events[at:]):
+        if event.size > 0:
+            there.pop(event.key, None)
+        else:
+            there[event.key] = there.get(event.key, 0) - event.size
+            until[event.key] = event.position
+    since = {event.key: event.position for event in events[:at] if event.size > 0}
+    found = dict.fromkeys(KINDS, 0)
+    for key, size in there.items():
+        lived = since.get(key, -inf), until.get(key, inf)
+        seen = (kinds[key] for position, kinds in views if lived[0] < position <= lived[1] and key in kinds)
+        found[next(seen, ACTIVATIONS if key in since else OTHER)] += size
+    return found
+
+
+def _peak(live: int, events: Events) -> int:
+    """Before which event most bytes were alive, undone from the last one on, after which ``live`` are."""
+    best, at = live, len(events)
     for number in range(len(events) - 1, -1, -1):
-        live -= events[number][1]
+        live -= events[number].size
         if live > best:
             best, at = live, number
-    found = Counter(held)
-    for lines, size in events[at:]:
-        found[lines] -= size
-    return Counter({lines: size for lines, size in found.items() if size > 0})
+    return at
 
 
 def rows(table: Counter[Lines]) -> list[dict[str, Any]]:
