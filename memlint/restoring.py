@@ -201,6 +201,11 @@ def _on_host(fn: Function, load: Event) -> bool:
     receivers = [e.receiver for e in fn.events("restore") if file is not None and file in files_in(e.value)]
     if any(_hosted(r) for r in receivers):
         return True
+    return on_host_alone(fn)
+
+
+def on_host_alone(fn: Function) -> bool:
+    """Whether neither the file nor those that import it speak of any device."""
     return not any(_DEVICES.search(m.source.text) for m in _near(fn))
 
 
