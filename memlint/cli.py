@@ -28,16 +28,20 @@ FAILURES = 10  # of memlint's own, a line each: one fault may show in every func
 
 
 class _Commands(click.Group):
-    """Commands, of which `confirm` is loaded only when it is called for."""
+    """Commands, of which `confirm` and `run` are loaded only when they are called for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "confirm"])
+        return sorted([*super().list_commands(ctx), "confirm", "run"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "confirm":
             from memlint.trial.command import confirm
 
             return confirm
+        if cmd_name == "run":
+            from memlint.trial.run_command import run
+
+            return run
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from memlint.rule import Claim
@@ -13,6 +14,8 @@ from memlint.trial.run import Answer
 
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
+SIGMAS = 3  # standard errors: what exceeds them is not noise
+UNCLEAR = 4096  # bytes: where the host's growth is not known any better, nothing is refuted
 FEW = 3  # iterations without which nothing is judged
 NO_EDIT = "memlint has no edit to compare with"
 PRETENDED = "fake tensors do no work, so how long they take says nothing: use --device cpu or cuda"
@@ -40,7 +43,8 @@ class Measurement:
 
     Attributes:
         curve: live device bytes after each iteration, the state before the first one first.
-        host_noise: bytes by which the host's growth is uncertain.
+        device_noise, host_noise: the standard errors of the growths, in bytes an iteration.
+        peak_noise: bytes by which the peaks of the iterations differ from each other, as a standard deviation.
         workspace: bytes that cuBLAS took once for the whole process while this arm ran; not in `device_peak`.
         failure: why the arm did not run to its end, or "".
         exhausted: it ended out of memory.
@@ -55,7 +59,9 @@ class Measurement:
     iterations: int = 0
     kept: float = 0.0
     curve: tuple[float, ...] = ()
+    device_noise: float = 0.0
     host_noise: float = 0.0
+    peak_noise: float = 0.0
     workspace: float = 0.0
     failure: str = ""
     exhausted: bool = False
@@ -82,13 +88,16 @@ class Measurement:
         warm = min(max(1, count // 3), count - 1) if count > 1 else 0
         steady = readings[warm:]
         span = len(steady) - 1
-        host, noise = _slope([r["host"] for r in steady])
+        host, noise = _slope(_within(steady, "host", "host_from"))
+        live = _within(steady, "live", "from")
         return replace(
             base,
-            device_growth=(steady[-1]["live"] - steady[0]["live"]) / span,
+            device_growth=(live[-1] - live[0]) / span,
             churn=(steady[-1]["churn"] - steady[0]["churn"]) / span,
             host_growth=host,
+            device_noise=_slope(live)[1],
             host_noise=noise,
+            peak_noise=_scatter([r["peak"] for r in steady[1:]]),
             seconds=statistics.median(r["seconds"] for r in steady[1:]),
             kept=readings[-1]["live"],
             curve=tuple(r["live"] for r in readings),
@@ -181,6 +190,11 @@ def judge(
         return replace(verdict, status=CONFIRMED)
     if claim is not Claim.TIME and not before.churn and not after.churn:
         return replace(verdict, measure="", reason=IDLE)
+    host = before.host_growth - after.host_growth
+    noise = _noise(before, after)
+    if claim is Claim.GROWTH and (noise > UNCLEAR or BLOCK < host <= noise):
+        figures = f"{host / 1024:,.1f} KiB less an iteration, give or take {noise / 1024:,.1f}"
+        return replace(verdict, measure="host_growth", reason=f"on the host, {figures}: raise --steps")
     reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
     return replace(verdict, status=REFUTED, reason=reason)
 
@@ -199,17 +213,22 @@ def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: O
     return Verdict(UNDECIDED, claim, tier, name, reason, before, None, measure=measure, evidence=evidence)
 
 
+def grows(arm: Measurement) -> bool:
+    """Whether it grows from one iteration to the next beyond noise, on the device or on the host."""
+    on_device = arm.device_growth > max(BLOCK, SIGMAS * arm.device_noise)
+    return on_device or arm.host_growth > max(BLOCK, SIGMAS * arm.host_noise)
+
+
 def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str, bool]:
     """The number that decides for ``claim``, and whether it falls by more than noise and more than 512 bytes."""
     if claim is Claim.GROWTH:
-        if before.device_growth - after.device_growth > BLOCK:
+        if _fell(before.device_growth, after.device_growth, before.device_noise, after.device_noise):
             return "device_growth", True
-        noise = 3 * (before.host_noise + after.host_noise)
-        grows = before.host_growth > noise
-        fell = before.host_growth - after.host_growth > max(BLOCK, noise)
-        return ("host_growth", True) if grows and fell else ("device_growth", False)
+        noise = _noise(before, after)
+        fell = before.host_growth > noise and before.host_growth - after.host_growth > max(BLOCK, noise)
+        return ("host_growth", True) if fell else ("device_growth", False)
     if claim is Claim.PEAK:
-        return "device_peak", before.device_peak - after.device_peak > BLOCK
+        return "device_peak", _fell(before.device_peak, after.device_peak, before.peak_noise, after.peak_noise)
     if claim is Claim.EQUAL:
         rises = after.device_peak - before.device_peak, after.kept - before.kept
         return "device_peak", max(rises) <= BLOCK
@@ -220,20 +239,46 @@ def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str,
     return "seconds", before.seconds > 1.05 * after.seconds
 
 
-def _slope(values: list[float]) -> tuple[float, float]:
-    """Growth an iteration and its uncertainty, such that neither outliers nor one jump sway it.
+def _fell(before: float, after: float, *errors: float) -> bool:
+    return before - after > max(BLOCK, SIGMAS * math.hypot(*errors))
 
-    Theil and Sen's slope of the whole and of both halves, of which the smallest counts: steady growth is in each.
+
+def _noise(before: Measurement, after: Measurement) -> float:
+    """Bytes by which the host's growth must fall to be clear of noise."""
+    return SIGMAS * math.hypot(before.host_noise, after.host_noise)
+
+
+def _within(readings: list[dict[str, float]], name: str, start: str) -> list[float]:
+    """The readings of ``name`` added up over the iterations alone, without what fell or rose between two loops."""
+    found = [readings[0][name]]
+    for before, after in pairwise(readings):
+        found.append(found[-1] + after[name] - after.get(start, before[name]))
+    return found
+
+
+def _slope(values: list[float]) -> tuple[float, float]:
+    """Growth an iteration, and its standard error.
+
+    The slope is Theil and Sen's of all readings and of both halves, of which the smallest counts: steady growth is in
+    each, and neither outliers nor one jump are. Its error is the larger of two, both from medians: that of a line
+    through n readings with independent noise s about it, s * sqrt(12 / (n**3 - n)), and that of a walk whose steps
+    vary by d, d / sqrt(n - 1). A growth, or a difference of two, is one if it exceeds `SIGMAS` errors.
     """
-    if len(values) < 2:
+    count = len(values)
+    if count < 2:
         return 0.0, 0.0
-    middle = len(values) // 2
+    middle = count // 2
     parts = [values, values[: middle + 1], values[middle:]]
     slope = min((_theil_sen(part) for part in parts if len(part) > 1), key=abs)
-    residuals = [value - slope * index for index, value in enumerate(values)]
-    centre = statistics.median(residuals)
-    scatter = statistics.median(abs(r - centre) for r in residuals)
-    return slope, 2 * scatter / len(values)
+    about = _scatter([value - slope * index for index, value in enumerate(values)]) * math.sqrt(12 / (count**3 - count))
+    walk = _scatter([after - before for before, after in pairwise(values)]) / math.sqrt(count - 1)
+    return slope, max(about, walk)
+
+
+def _scatter(values: list[float]) -> float:
+    """The standard deviation of ``values`` as their median distance from their median tells it."""
+    centre = statistics.median(values)
+    return 1.4826 * statistics.median(abs(value - centre) for value in values)
 
 
 def _theil_sen(values: list[float]) -> float:

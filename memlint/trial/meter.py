@@ -190,6 +190,9 @@ class LedgerAllocator:
 class Meter:
     """Takes a reading at each tick. ``start`` is the device bytes that were alive before the trial's set-up.
 
+    A reading holds bytes (live and peak above the start, churn in all, host) and the iteration's seconds; where the
+    loop has started again with that iteration, also what was there at that moment (from, host_from).
+
     With ``kinds``, the evidence says also what the bytes at the peak are for: that takes time at each tick.
 
     Attributes:
@@ -202,14 +205,20 @@ class Meter:
         self._kinds = kinds
         self.evidence: dict[str, Any] | None = None
         self._witness: Witness | None = None
+        self._from: Reading = {}
+        self._between = 0.0  # bytes allocated while the loop was not running
         self.readings: list[Reading] = []
         self._device = device if device is not None and device.type == "cuda" else None
         self.start = allocator.live
         self._since = time.perf_counter()
 
     def begin(self) -> None:
-        """The set-up is done: peaks and times count from here, and the first reading is taken."""
+        """The set-up is done and its garbage taken away: peaks and times count from here, by a first reading."""
         gc.collect()
+        self.open()
+
+    def open(self) -> None:
+        """The first reading."""
         if (recorder := self.allocator.recorder) is not None:
             kinds = Kinds(recorder.key) if self._kinds else None
             self._witness = Witness(recorder, kinds.now if kinds else None)
@@ -228,13 +237,25 @@ class Meter:
             {
                 "live": counts.live - self.start,
                 "peak": counts.peak - self.start,
-                "churn": counts.churn,
+                "churn": counts.churn - self._between,
                 "host": heap() - counts.host,
                 "seconds": now - self._since,
+                **self._from,
             }
         )
+        self._from = {}
         if self._witness is not None:
             self._witness.tick(len(self.readings) - 1)
+        counts.reset_peak()
+        self._since = time.perf_counter()
+
+    def resume(self) -> None:
+        """The loop starts again: the peak, the time and the allocations of what came in between are not its own."""
+        counts = self.allocator
+        self._from = {"from": counts.live - self.start, "host_from": heap() - counts.host}
+        self._between += counts.churn - self._between - self.readings[-1]["churn"]
+        if self._witness is not None:
+            self._witness.resume(len(self.readings) - 1)
         counts.reset_peak()
         self._since = time.perf_counter()
 

@@ -184,8 +184,8 @@ class Witness:
 
     def tick(self, count: int) -> None:
         """The iteration ``count`` has ended."""
-        if count <= START_AT:
-            self._start, self._started = (self._recorder.held(), count) if count in (0, START_AT) else (self._start, 0)
+        if count in (0, START_AT):
+            self._begin(count)
         self.look()
         self._earlier, self._views = self._views, self._views[-1:]
         self._before_last, self._last = self._last, self._recorder.position()
@@ -194,15 +194,26 @@ class Witness:
         """See which storages are of a kind now."""
         self._views.append((self._recorder.position(), self._kinds()))
 
+    def _begin(self, count: int) -> None:
+        self._start, self._started = self._recorder.held(), count
+
+    def resume(self, count: int) -> None:
+        """The loop starts again after ``count`` iterations: what came in between does not belong to the next."""
+        self._last = self._recorder.position()
+        if count > START_AT:
+            self._start = None
+        if count >= 2 * self._testified:  # it is worth the look
+            self._begin(count)
+
     def testify(self, count: int) -> None:
         """Take the evidence after ``count`` iterations, unless it was taken when there were hardly fewer."""
-        if count < 1 or count < 2 * self._testified:
+        if self._start is None or count <= self._started or count < 2 * self._testified:
             return
         self._testified = count
         held, events = self._recorder.since(self._before_last)
         growth = Counter(held)
-        growth.subtract(self._start or Counter())
-        span = max(count - self._started, 1)
+        growth.subtract(self._start)
+        span = count - self._started
         tables = {
             "growth": Counter({lines: size / span for lines, size in growth.items() if size}),
             "peak": at_peak(held, events),

@@ -66,6 +66,23 @@ def bytes_at(text: str, line: int, column: int) -> tuple[int, int]:
     return line, len(_LINE_END.split(text)[line - 1][: column - 1].encode())
 
 
+def decorated(tree: ast.Module, line: int) -> str:
+    """The dotted path of the function that a decorator at ``line`` decorates, or ""."""
+
+    def within(scope: ast.AST, names: tuple[str, ...]) -> str:
+        for node in _own(scope):
+            if isinstance(node, _DEFINITIONS):
+                path = (*names, node.name)
+                lines = [(d.lineno, d.end_lineno or d.lineno) for d in node.decorator_list]
+                if not isinstance(node, ast.ClassDef) and any(start <= line <= end for start, end in lines):
+                    return ".".join(path)
+                if found := within(node, path):
+                    return found
+        return ""
+
+    return within(tree, ())
+
+
 def first(text: str, function: str) -> Place:
     """The place to watch for the whole of ``function`` in ``text``: its first loop, or else its calls."""
     scope = definition(ast.parse(text), Place(function))
