@@ -12,7 +12,7 @@ from memlint.facts import UNKNOWN, Event, Obj, Value
 from memlint.function import Function
 from memlint.lifetimes import Lifetimes
 from memlint.reading import NESTING
-from memlint.roles import MODULE, OPTIMIZER, SWITCHES
+from memlint.roles import MODULE, OPTIMIZER, SWITCHES, Use
 from memlint.values import LOADED
 
 PLACE = "map_location"
@@ -24,6 +24,7 @@ _PATCHED = re.compile(
 )  # another loader, or devices that load in a way of their own
 _PUBLISHED = re.compile(r"download|https?://|hub|cached", re.I)
 _WEIGHTY = (MODULE | SWITCHES | OPTIMIZER | {"to", "cuda", "zero_grad"}) - {"load_state_dict", "state_dict"}
+_ONLY_MODULES = frozenset({"parameters", "named_parameters", "named_modules", "eval", "requires_grad_", "train"})
 _NUMBERS = frozenset("step get_last_lr get_lr last_epoch scale get_scale update set_epoch __iter__".split())
 
 
@@ -70,11 +71,7 @@ def _has_weights(fn: Function, receiver: Value) -> bool:
     """Whether what is restored may hold weights: a scheduler, a scaler or a sampler holds numbers."""
     if receiver.kind not in ("module", "engine", "optimizer", "unknown"):
         return False
-    uses = [fn.project.uses(fn.definition).get(receiver.path)] if receiver.path else []
-    cls = fn.definition.cls
-    if cls is not None and fn.definition.positional and receiver.path.startswith(fn.definition.positional[0] + "."):
-        uses.append(fn.project.class_uses(cls).get(receiver.path.partition(".")[2]))
-    seen = set().union(*(use.attributes for use in uses if use is not None))
+    seen = {name for use in _uses_of(fn, receiver.path) for name in use.attributes}
     return not _WEIGHTY.isdisjoint(seen) or _NUMBERS.isdisjoint(seen)
 
 
@@ -113,6 +110,56 @@ def _hands_on(value: Value, file: Obj) -> bool:
     """Whether a value is a file's content or a collection of its tensors, and not a single entry read by its key."""
     entries = [o for o in value.objs if o.whole is file]
     return file in files_in(value) and (file in entries or not entries)
+
+
+def pickled(fn: Function) -> Iterator[tuple[Event, str]]:
+    """Calls of `torch.save` that pickle a module with its class, each with how the module is spelled."""
+    saves = [e for e in fn.own("call") if e.receiver.type == "torch.save" and e.args and not _in_memory(fn, e)]
+    for call in saves:
+        saved, site = call.args[0], call.site
+        module, name = saved, fn.source_of(site.args[0]) if isinstance(site, ast.Call) and site.args else "the model"
+        if saved.kind == "dict":
+            entries = ((k, v) for o in saved.objs for k, v in o.items.items() if known_module(fn, v))
+            key, module = next(entries, (None, saved))
+            name = f"{saved.path or '…'}[{key!r}]"
+        if known_module(fn, module) and not any(_instead(fn, call, other, module) for other in saves):
+            yield call, name
+
+
+def _instead(fn: Function, call: Event, other: Event, module: Value) -> bool:
+    """Whether the other branch of a condition saves the state of the same module: the user has the choice."""
+    apart = any((test, not truth) in other.guards for test, truth in call.guards)
+    text = fn.source_of(other.site, 400)
+    return apart and bool(module.path) and f"{module.path}.state_dict()" in text
+
+
+def known_module(fn: Function, value: Value) -> bool:
+    """Whether a value is a module by what made it, or by what only modules can do."""
+    if value.kind not in ("module", "engine"):
+        return False
+    obj = value.obj
+    if value.type or (obj is not None and obj.site is not None and obj.parameter < 0 and obj.parent is None):
+        return True
+    return any(not _ONLY_MODULES.isdisjoint(use.calls) for use in _uses_of(fn, value.path))
+
+
+def _uses_of(fn: Function, path: str) -> list[Use]:
+    """How the function, and the class where it is an attribute, use a dotted name."""
+    uses = [fn.project.uses(fn.definition).get(path)] if path else []
+    cls = fn.definition.cls
+    if cls is not None and fn.definition.positional and path.startswith(fn.definition.positional[0] + "."):
+        uses.append(fn.project.class_uses(cls).get(path.partition(".")[2]))
+    return [use for use in uses if use is not None]
+
+
+def _in_memory(fn: Function, call: Event) -> bool:
+    """Whether what is written to is a buffer and no file: to measure, to send, to copy."""
+    site = call.site
+    given = site.args[1] if isinstance(site, ast.Call) and len(site.args) > 1 else None
+    if isinstance(given, ast.Name):
+        binding = Lifetimes(fn.node).reaching(given.id, given)
+        given = binding.value if isinstance(binding, ast.Assign) else given
+    return given is not None and "BytesIO" in ast.unparse(given)
 
 
 # ---------------------------------------------------------------------- onto which device
