@@ -32,27 +32,12 @@ class Idle:
 
     def holder(self, stmt: ast.Delete, name: str) -> str:
         """What holds the object that a name means when it is deleted, in words; "" where nothing does for sure."""
-        bound = self.life.reaching(name, stmt)
-        if bound is None or self._uncertain(name, bound, stmt):
-            return ""
+        bound = self.life.certain(name, stmt)
         if isinstance(bound, ast.For):
             return self._iterated(bound, name)
         if not isinstance(bound, ast.Assign) or not self._is_tensor(bound.value):
             return ""
         return self._other_name(bound, stmt, name) or self._container(bound, stmt, name)
-
-    def _uncertain(self, name: str, bound: ast.AST, stmt: ast.stmt) -> bool:
-        """Whether the name may mean something else by then: bound on another path, or by an earlier iteration."""
-        if self.life.block(bound) not in self.life.blocks(stmt) and not self.life.inside(stmt, bound):
-            return True
-        above: ast.AST | None = stmt
-        while above is not None and not (isinstance(above, LOOPS) and self.life.inside(bound, above)):
-            if isinstance(above, LOOPS) and any(
-                self.life.inside(b, above) for b in self.life.binds[name] if b is not bound
-            ):
-                return True
-            above = self.life.parents.get(above)
-        return False
 
     # ------------------------------------------------------------------ loops that only delete their variable
 

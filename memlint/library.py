@@ -75,13 +75,15 @@ WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         "accepts": frozenset({"", "number", "keeps", "reads"}),
         # makes: a tensor of nothing but numbers, on the device that `device` names; rounds: computed, and so perhaps
         # not to the last bit the same on another device.
+        # broadcasts: reads its tensor arguments (not the receiver, where it works in place) element by element, so that
+        # one whose strides are zero serves as well as a full copy.
         "effects": frozenset(
             """
             backward step zero_grad frees_grads eval train freeze unfreeze requires_grad no_grad inference_mode
             set_grad_enabled enable_grad append extend insert add update setdefault put clear pop detach_ item log
             retains cycle copies in_place moves hook unhook wraps loads saves anomaly empty_cache collect profile
             autocast accumulate synchronize random materializes calls closure optional_backward differentiates figure
-            close bounded reset checkpoints fused vocabulary makes rounds restores
+            close bounded reset checkpoints fused vocabulary makes rounds restores broadcasts
             """.split()
         ),
         # What a framework's base class does with the methods that the user overrides: no_grad, grad: it calls them with

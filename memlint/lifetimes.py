@@ -84,6 +84,18 @@ class Lifetimes:
         binds = [b for b in self.binds.get(name, ()) if not isinstance(b, ast.comprehension)]
         return max((b for b in binds if _start(b) <= _begin(node)), key=_begin, default=None)
 
+    def certain(self, name: str, node: ast.AST) -> ast.AST | None:
+        """The one binding that a name has for sure at a node: not one of several paths, or of several iterations."""
+        bound = self.reaching(name, node)
+        if bound is None or (self.block(bound) not in self.blocks(node) and not self.inside(node, bound)):
+            return None
+        above: ast.AST | None = node
+        while above is not None and not (isinstance(above, LOOPS) and self.inside(bound, above)):
+            if isinstance(above, LOOPS) and any(self.inside(b, above) for b in self.binds[name] if b is not bound):
+                return None
+            above = self.parents.get(above)
+        return bound
+
     def inside(self, node: ast.AST, outer: ast.AST) -> bool:
         above: ast.AST | None = node
         while above is not None and above is not outer:

@@ -228,12 +228,38 @@ def hold(row: Row, result: Any, first: Any) -> None:
         assert isinstance(result, torch.optim.Optimizer)
 
 
+def hold_broadcast(row: Row, called: Any, example: str, kind: str) -> None:
+    """Assert that tensors with strides of zero do in the place of full copies, and are read only."""
+    import torch
+
+    def narrow(value: Any, expand: bool) -> Any:
+        if isinstance(value, list):
+            return [narrow(each, expand) for each in value]
+        if not isinstance(value, torch.Tensor) or not value.dim():
+            return value
+        wide = value.detach()[:1].expand_as(value)
+        return wide if expand else wide.clone()
+
+    results = []
+    for expand in (False, True):
+        arguments, keywords = evaluated(example, kind)
+        kept = arguments[:1] if "in_place" in row else []
+        narrowed = [*kept, *(narrow(value, expand) for value in arguments[len(kept) :])]
+        with torch.no_grad():
+            results.append(called(*narrowed, **keywords))
+    assert torch.equal(torch.nan_to_num(results[0]), torch.nan_to_num(results[1]))
+
+
+def evaluated(example: str, kind: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of an example, made anew."""
+    return eval(f"_({example})", {**scope(kind), "_": lambda *a, **k: (list(a), k)})  # type: ignore[no-any-return]
+
+
 def run_example(row: Row, called: Any, kind: str) -> None:
     """Call with the first example that the callable takes; the row must hold of the result."""
     refused = []
     for example in row.example:
-        names = scope(kind)
-        arguments = eval(f"_({example})", {**names, "_": lambda *a, **k: (a, k)})
+        arguments = evaluated(example, kind)
         first = arguments[0][0] if arguments[0] else None
         try:
             result = called(*arguments[0], **arguments[1])
