@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ READERS = frozenset({"csv.reader", "csv.DictReader", "jsonlines.open"})
 RECORDS = frozenset({"json.load", "json.loads", "ujson.load", "ujson.loads", "orjson.loads", "ast.literal_eval"})
 ROWS = frozenset({"iterrows", "itertuples"})
 ARRAYS = frozenset({"torch", "numpy", "PIL", "cv2", "pandas", "pyarrow", "array"})
+
+_FILES = re.compile(r"open|read|load")
+ENTRY = "an object"  # of a database, which has the example itself
+DEPTH = 3  # methods that a dataset's ``__getitem__`` goes through
 
 
 @dataclass
@@ -46,7 +51,7 @@ def kept(fn: Function) -> Iterator[Kept]:
         if (
             what
             and "." not in attribute
-            and _by_index(fn, cls, attribute)
+            and _by_index(fn, cls, attribute, what != ENTRY)
             and not _replaced(fn, cls, attribute, node.value)
         ):
             yield Kept(node, attribute, what)
@@ -78,7 +83,7 @@ def _collection(fn: Function, value: ast.expr, depth: int = 0) -> str:
             returned = [n.value for n in own_nodes(named.node) if isinstance(n, ast.Return) and n.value is not None]
             return next((w for v in returned if (w := _collection(other, v, depth + 1))), "")
         if named == "json.load" or named in READERS:
-            return "what a JSON file holds" if named == "json.load" else ""
+            return "a parsed record" if named == "json.load" else ""
         if chain(value.func) == "list" and value.args:
             inner = value.args[0]
             return "a row of strings" if isinstance(inner, ast.Call) and _reader(fn, inner) else ""
@@ -100,7 +105,7 @@ def _in_loop(fn: Function, stmt: ast.stmt, element: ast.expr) -> str:
 def _of(fn: Function, element: ast.expr, over: ast.expr, loop: ast.AST) -> str:
     over = _unwrapped(over)
     if _counted_by_database(fn, over):
-        return "" if _arrays(fn, element) else "an object"
+        return "" if _arrays(fn, element) else ENTRY
     return _record(fn, element, loop, 0) if _lines(fn, over) else ""
 
 
@@ -204,16 +209,35 @@ def _transactions(node: ast.AST) -> set[str]:
     }
 
 
-def _by_index(fn: Function, cls: Class, attribute: str) -> bool:
-    """Whether ``__getitem__`` takes one element of it, by a number that it is asked for."""
+def _by_index(fn: Function, cls: Class, attribute: str, whole: bool) -> bool:
+    """Whether ``__getitem__`` takes one element of it, by a number that it is asked for.
+
+    With ``whole``, the example must be in that element. Where a file is then opened, that is far larger than what is
+    kept of it, and there are no millions of files.
+    """
     getitem = fn.project.names.method(cls, "__getitem__")
     if getitem is None or len(getitem.positional) < 2:
         return False
-    name = f"{getitem.positional[0]}.{attribute}"
-    return any(
-        isinstance(n, ast.Subscript) and chain(n.value) == name and not isinstance(n.slice, ast.Constant)
+    me = getitem.positional[0]
+    taken = any(
+        isinstance(n, ast.Subscript) and chain(n.value) == f"{me}.{attribute}" and not isinstance(n.slice, ast.Constant)
         for n in own_nodes(getitem.node)
     )
+    return taken and not (whole and _reads_files(fn, cls, getitem, 0))
+
+
+def _reads_files(fn: Function, cls: Class, method: Definition, depth: int) -> bool:
+    """Whether a method, or one that it calls on the same object, opens or loads something."""
+    for node in own_nodes(method.node):
+        if isinstance(node, ast.Call):
+            name = chain(node.func) or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
+            if _FILES.search(name.rpartition(".")[2]):
+                return True
+            owner, _, last = name.rpartition(".")
+            inner = fn.project.names.method(cls, last) if owner == method.positional[0] else None
+            if inner is not None and depth < DEPTH and _reads_files(fn, cls, inner, depth + 1):
+                return True
+    return False
 
 
 def _replaced(fn: Function, cls: Class, attribute: str, by: ast.expr | None) -> bool:
