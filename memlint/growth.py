@@ -19,7 +19,7 @@ def unbounded(fn: Function, store: Event) -> bool:
     obj = store.target
     if obj is None or not obj.shared or obj.bounded or store.name not in GROWS or store.inner is not None:
         return False
-    if not _lasting(fn, obj) or not holds_tensor(fn, store.value) or not unguarded(fn, store):
+    if not _lasting(fn, obj) or not holds_tensor(fn, store.value) or not _unguarded(fn, store):
         return False
     if store.name in ("item", "setdefault") and not _new_key(fn, store):
         return False
@@ -64,7 +64,7 @@ def holds_tensor(fn: Function, value: Value, depth: int = 0) -> bool:
     return value.kind == "unknown" and (value.device == "device" or fn.makes(value) is Answer.YES)
 
 
-def unguarded(fn: Function, store: Event) -> bool:
+def _unguarded(fn: Function, store: Event) -> bool:
     """Whether it happens at every call: neither a flag asks for it nor a test of the container stops it."""
     return all("training" in text for text, _ in store.guards)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from memlint.extract import Class, Definition
 from memlint.facts import Answer, Event
 from memlint.function import CONSTRUCTORS, Function
-from memlint.growth import cut, holds_tensor, unguarded
+from memlint.growth import cut, holds_tensor
 from memlint.rule import Level
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BASES = frozenset({"lightning.pytorch.LightningModule", "lightning.pytorch.Callback"})
 GROWS = frozenset({"append", "extend", "insert", "add", "appendleft"})
+_ONCE = re.compile(r"(?:on_)?(?:test|predict)_")  # what runs over one epoch and no more
 DEPTH = 3  # calls between a step and what it calls
 
 
@@ -29,10 +31,12 @@ def hoarded(fn: Function, store: Event) -> Level | None:
     obj = store.target
     if obj is None or obj.bounded or store.name not in GROWS or not isinstance(obj.owner, Class):
         return None
-    if not of_lightning(fn.project, obj.owner) or not batchwise(fn.project, fn.definition):
+    if not of_lightning(fn.project, obj.owner) or not all(map(_certain(fn), store.guards)):
+        return None
+    if all(_ONCE.match(step) for step in steps(fn.project, fn.definition)):
         return None
     graph = _kept_graph(fn, store)
-    if not (graph or holds_tensor(fn, store.value)) or not unguarded(fn, store):
+    if not (graph or holds_tensor(fn, store.value)):
         return None
     fn.project.settle(obj)
     if not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not cut(fn, obj):
@@ -40,23 +44,29 @@ def hoarded(fn: Function, store: Event) -> Level | None:
     return Level.WARNING if graph else None
 
 
+def _certain(fn: Function) -> Callable[[tuple[str, bool]], bool]:
+    """Whether a condition holds again and again: it asks for the mode, or for the stage that a step hands over."""
+    stage = re.compile(rf"(?:{'|'.join(fn.definition.parameters)}) (?:==|!=|in|not in) [\['\"(]")
+    return lambda guard: "training" in guard[0] or stage.match(guard[0]) is not None
+
+
 def of_lightning(project: Project, cls: Class) -> bool:
     bases = project.names.library_bases(cls)
     return any(project.library.canonical(b) in BASES for b in bases)
 
 
-def batchwise(project: Project, definition: Definition, depth: int = 0) -> bool:
-    """Whether Lightning calls a method for every batch, itself or through others."""
+def steps(project: Project, definition: Definition, depth: int = 0) -> Iterator[str]:
+    """The methods that Lightning calls for every batch and that a method is, or is called by."""
     cls = definition.cls
     if cls is None:
-        return False
+        return
     words = frozenset().union(*(project.library.hook(b, definition.name) for b in project.names.library_bases(cls)))
-    if words:
-        return not words.isdisjoint({"batch", "forward"})
-    return depth < DEPTH and any(
-        flow.definition is not definition and batchwise(project, flow.definition, depth + 1)
-        for flow, _ in project.callers(definition)
-    )
+    if not words.isdisjoint({"batch", "forward"}):
+        yield definition.name
+    elif not words and depth < DEPTH:
+        for flow, _ in project.callers(definition):
+            if flow.definition is not definition:
+                yield from steps(project, flow.definition, depth + 1)
 
 
 def _kept_graph(fn: Function, store: Event) -> bool:

@@ -107,6 +107,12 @@ def _checkpoint(flow: Calling, args: list[Value], keywords: dict[str, Value], no
     return flow.call(args[0], args[1:], given, node)
 
 
+def _random_split(flow: Calling, args: list[Value], keywords: dict[str, Value], node: ast.Call, row: Row) -> Value:
+    obj = flow.make("list", node)
+    flow.put(obj, args[0].but(kind="dataset", path="") if args else UNKNOWN)
+    return Value("list", objs=(obj,), site=node)
+
+
 _CHECKPOINTING = frozenset("use_reentrant preserve_rng_state context_fn determinism_check debug early_stop".split())
 
 SPECIAL: dict[str, Callable[[Calling, list[Value], dict[str, Value], ast.Call, Row], Value]] = {
@@ -122,5 +128,6 @@ SPECIAL: dict[str, Callable[[Calling, list[Value], dict[str, Value], ast.Call, R
     "max": _extreme,
     "min": _extreme,
     "torch.compile": _compiled,
+    "torch.utils.data.random_split": _random_split,
     "torch.utils.checkpoint.checkpoint": _checkpoint,
 }

@@ -9,7 +9,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Finding, Findings, Level, rule
 
 
-@rule(code="MEM703", claim=Claim.PEAK, triggers=("use_cache",), anywhere=True)
+@rule(code="MEM703", claim=Claim.PEAK, triggers=("use_cache=True",), anywhere=True)
 def checkpointing_with_cache(fn: Function) -> Findings:
     for run in fn.own("forward"):
         if _asked(run) and run.node is not None and fn.fate((run.node,)) is Answer.YES:
