@@ -21,12 +21,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from memlint.trial.autocast import on_gpu
+from memlint.trial.cudnn import recurrent, scratch_of
 from memlint.trial.ledger import DEVICE, HOST, Ledger
 
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
 _aten = torch.ops.aten
 _get_is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _fake_device: Any = FakeTensor.device.fget  # type: ignore[attr-defined]
+_RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 _TO = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu}
 _VALUES = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__format__}
 _BOOLEAN = "a branch depends on a tensor's value, which fake tensors do not have"
@@ -62,7 +65,10 @@ class FakeLedger(Ledger):  # type: ignore[no-untyped-call]
             return args[0]
         self._depth += 1
         try:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            if (size := scratch_of(func, args, result)) and self.side(args[0]) == DEVICE:
+                self.scratch(size)
+            return result
         finally:
             self._depth -= 1
 
@@ -81,6 +87,11 @@ class PretendGpu(TorchFunctionMode):
             return self._ledger.side(args[0]) == DEVICE
         if func in _TO:
             return self._transfer(func, args, kwargs)
+        if func in _RECURRENT and self._ledger.side(args[0]) == DEVICE:
+            result = recurrent(func.__name__, args, self._ledger.scratch)
+            return func(*args, **kwargs) if result is NotImplemented else result
+        if (result := on_gpu(func, args, kwargs)) is not NotImplemented:
+            return result
         if func in _VALUES and isinstance(args[0], FakeTensor):
             return _values(func, *args, **kwargs)
         if func is torch.Tensor.pin_memory:

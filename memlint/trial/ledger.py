@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memlint.trial.stacks import Account
 
 HOST, DEVICE, BEFORE = "host", "device", "before"
+_SCRATCH = 0  # no storage's key
 BLOCK = 512  # the CUDA caching allocator hands out multiples of this many bytes
 _aten = torch.ops.aten
 
@@ -85,6 +86,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._count(-size, old, key)
             self._storages[key] = (size, side)
             self._count(size, side, key)
+
+    def scratch(self, size: int) -> None:
+        """Take ``size`` bytes on the device and give them back: space that an operator needs while it runs."""
+        if size > 0:
+            size = -(-size // BLOCK) * BLOCK
+            self._stacks[_SCRATCH] = self.account.stacks.here(sys._getframe(1))
+            self._count(size, DEVICE, _SCRATCH)
+            self._count(-size, DEVICE, _SCRATCH)
 
     def _count(self, size: int, side: str, key: int) -> None:
         if side == BEFORE:
