@@ -33,15 +33,27 @@ def rebuilt(fn: Function) -> Iterator[Event]:
         if call.value.kind != MODEL or not isinstance(call.site, ast.Call):
             continue
         name = _bound(call)
-        used = name and _used(fn, name) and not _kept(fn, name)
-        if not used or CLEARED in fn.text or _clears(call.callee):
+        if not name or _made_of(call.site, name) or not _used(fn, name) or _kept(fn, name):
             continue
-        loop = call.loops[-1] if call.loops else None
-        if loop is not None:
-            if not _few(loop) and not any(_clears(e.callee) for e in fn.own("call") if loop in e.loops):
-                yield call
-        elif _in_callers_loop(fn):
+        around = [call.loops[-1]] if call.loops else _callers_loops(fn)
+        if any(not _few(loop) for loop in around) and not _clears(fn):
             yield call
+
+
+def _made_of(call: ast.Call, name: str) -> bool:
+    """Whether a model is a new form of the one that had its name."""
+    return any(isinstance(n, ast.Name) and n.id == name for n in walk(call))
+
+
+def _clears(fn: Function) -> bool:
+    """Whether the session is cleared by the file, by one that it imports, or by one that calls the function."""
+    module = fn.definition.module
+    near = {module, *fn.project.imported(module), *(f.module for f, _ in fn.project.callers(fn.definition))}
+    return any(CLEARED in m.words for m in near)
+
+
+def _callers_loops(fn: Function) -> list[ast.AST]:
+    return [e.loops[-1] for _, e in fn.project.callers(fn.definition) if e.loops]
 
 
 def _bound(call: Event) -> str:
@@ -83,16 +95,6 @@ def _kept(fn: Function, name: str) -> bool:
 def _few(loop: ast.AST) -> bool:
     """Whether a loop goes over things that are written out: the parts of a program rather than trials."""
     return isinstance(loop, ast.For) and isinstance(loop.iter, (ast.Tuple, ast.List))
-
-
-def _clears(callee: object) -> bool:
-    return isinstance(callee, Definition) and CLEARED in callee.text
-
-
-def _in_callers_loop(fn: Function) -> bool:
-    """Whether all of a function is called in a loop, which does not clear the session either."""
-    calls = [(flow, e) for flow, e in fn.project.callers(fn.definition) if e.loops and not _few(e.loops[-1])]
-    return bool(calls) and not any(CLEARED in flow.definition.text for flow, _ in calls)
 
 
 def rewrapped(fn: Function) -> Iterator[tuple[ast.AST, str]]:
@@ -171,7 +173,8 @@ def _first_on_gpu(project: Project, module: Module) -> tuple[Definition | None, 
     for definition in module.definitions:
         flow = project.flow(definition)
         for event in flow.events if flow is not None else ():
-            if event.verb == "call" and event.inner is None and event.value.kind == MODEL:
+            built = event.verb == "call" and event.inner is None and event.value.kind == MODEL
+            if built and event.receiver.type != "super":
                 found.append((definition, event.site))
     for definition, block in placed if not found else ():
         calls = [n for stmt in block.body for n in walk(stmt) if isinstance(n, ast.Call)]
