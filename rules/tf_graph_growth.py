@@ -15,7 +15,9 @@ def tf_graph_growth(fn: Function) -> Findings:
             Level.WARNING,
             f"`{fn.source_of(built.site, 40)}` builds a model in every round, and Keras's own state keeps what earlier "
             "rounds left in it",
-            Fix("call `tf.keras.backend.clear_session()` at the start of each round"),
+            Fix(
+                "build it once where it can serve again, else call `tf.keras.backend.clear_session()` before each round"
+            ),
         )
     for made, name in rewrapped(fn):
         yield fn.finding(
