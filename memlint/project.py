@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
-    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|torch\.save\(|(?<!json\.)(?<!yaml\.)\bload\("
+    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|\bcycle\(|torch\.save\(|(?<!json\.)(?<!yaml\.)\bload\("
 )
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"

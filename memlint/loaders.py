@@ -1,0 +1,129 @@
+"""Loaders of data: what is known to be one, and calls that keep every batch of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from memlint.answers import LIMIT
+from memlint.extract import walk
+from memlint.facts import Event, Value
+from memlint.function import Function
+from memlint.lifetimes import Lifetimes
+
+FACTS = frozenset({"batch_sampler", "collate_fn", "num_workers", "drop_last"})  # what only loaders have
+GATHERS = frozenset({"list", "tuple", "set", "frozenset", "sorted", "collections.deque"})
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp)
+
+
+def cycled(fn: Function) -> Iterator[Event]:
+    """Calls of `itertools.cycle` on a loader: it keeps what the first pass gives."""
+    for call in fn.own("call"):
+        if call.receiver.type == "itertools.cycle" and call.args and is_loader(fn, call.args[0]):
+            if not (small(fn, call.args[0]) or _cut_short(fn, call.site)):
+                yield call
+
+
+def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:
+    """Expressions that put every batch of a loader into one collection, each with how the loader is spelled."""
+    calls = {id(e.site): e for e in fn.own("call")}
+    for node in fn.nodes_of(ast.Call, ast.List, ast.Tuple, *_COMPREHENSIONS):
+        source = _source(fn, node, calls)
+        if source is None or not isinstance(node, ast.expr):
+            continue
+        value, spelled = source
+        if is_loader(fn, value) and not small(fn, value) and not _in_memory(fn, value):
+            yield node, spelled
+
+
+def _source(fn: Function, node: ast.AST, calls: dict[int, Event]) -> tuple[Value, str] | None:
+    """What a collection is made of, whole batches as they come."""
+    event = calls.get(id(node))
+    if event is not None and isinstance(node, ast.Call):
+        bounded = len(event.args) > 1 or bool(event.keywords)  # a deque of so many
+        if event.receiver.type in GATHERS and event.args and not bounded:
+            return event.args[0], fn.source_of(node.args[0])
+    elif isinstance(node, _COMPREHENSIONS) and len(node.generators) == 1:
+        over = node.generators[0]
+        whole = isinstance(node.elt, ast.Name) and ast.unparse(over.target) == node.elt.id and not over.ifs
+        value = _value_of(fn, over.iter, calls) if whole else None
+        return (value, fn.source_of(over.iter)) if value is not None else None
+    elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
+        value = _value_of(fn, node.elts[0].value, calls)
+        return (value, fn.source_of(node.elts[0].value)) if value is not None else None
+    return None
+
+
+def _value_of(fn: Function, node: ast.expr, calls: dict[int, Event]) -> Value | None:
+    """The value of an expression that is a call, or a name that has one value all through the function."""
+    if isinstance(node, ast.Call):
+        event = calls.get(id(node))
+        return event.value if event is not None else None
+    if isinstance(node, ast.Name) and fn.flow is not None:
+        return fn.flow.env.get(node.id)
+    return None
+
+
+def is_loader(fn: Function, value: Value, depth: int = 0) -> bool:
+    """Whether a value is a loader, or walks over one: by what made it, by its use, or by what all callers hand over."""
+    if value.kind == "loader":
+        return True
+    if value.kind == "iterator" and value.receiver is not None:
+        return is_loader(fn, value.receiver, depth + 1)
+    if value.kind != "unknown" or depth > LIMIT:
+        return False
+    use = fn.project.uses(fn.definition).get(value.path) if value.path else None
+    if use is not None and not FACTS.isdisjoint(use.attributes):
+        return True
+    obj = value.obj
+    if obj is None or obj.parameter < 0 or obj.home is not fn.definition:
+        return False
+    name = fn.definition.parameters[obj.parameter]
+    given = [
+        (fn.project.function(flow.definition), fn.project.argument(fn.definition, name, flow, call))
+        for flow, call in fn.project.callers(fn.definition)
+    ]
+    return bool(given) and all(v is not None and is_loader(caller, v, depth + 1) for caller, v in given)
+
+
+def small(fn: Function, value: Value) -> bool:
+    """Whether a loader runs over so many samples as the code itself counts out: ``Subset(data, range(32))``."""
+    data = _dataset(fn, value)
+    if not isinstance(data, ast.Call) or len(data.args) < 2:
+        return False
+    name = data.func.attr if isinstance(data.func, ast.Attribute) else getattr(data.func, "id", "")
+    return name == "Subset" and not any(isinstance(n, (ast.Name, ast.Attribute)) for n in _names(data.args[1]))
+
+
+def _names(node: ast.expr) -> Iterator[ast.AST]:
+    functions = {id(n.func) for n in walk(node) if isinstance(n, ast.Call)}
+    return (n for n in walk(node) if id(n) not in functions)
+
+
+def _in_memory(fn: Function, value: Value) -> bool:
+    """Whether the data is in memory anyhow: batches cut from tensors that are there."""
+    data = _dataset(fn, value)
+    name = data.func if isinstance(data, ast.Call) else None
+    return (name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")) == "TensorDataset"
+
+
+def _dataset(fn: Function, value: Value) -> ast.expr | None:
+    """The expression of the data set that a loader was made for, where that is in the function's file."""
+    while value.kind == "iterator" and value.receiver is not None:
+        value = value.receiver
+    call = value.obj.site if value.obj is not None else None
+    if not isinstance(call, ast.Call):
+        return None
+    data = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "dataset"), None)
+    if isinstance(data, ast.Name):
+        binding = Lifetimes(fn.node).reaching(data.id, data)
+        return binding.value if isinstance(binding, ast.Assign) else None
+    return data
+
+
+def _cut_short(fn: Function, call: ast.AST) -> bool:
+    """Whether only a written number of elements is ever taken: ``islice(cycle(loader), 5)``."""
+    around = fn.parents.get(call)
+    if not isinstance(around, ast.Call) or len(around.args) < 2 or around.args[0] is not call:
+        return False
+    return all(isinstance(a, ast.Constant) for a in around.args[1:])
