@@ -15,6 +15,8 @@ from memlint.values import chain
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 WORK = ("forward", "backward", "step", "grad")
+DERIVES = (ast.Assign, ast.comprehension)
+SHAPES = frozenset("unsqueeze squeeze view reshape permute float long half contiguous items values".split())
 # A loop that does these is not an ordinary one: it measures memory, or looks for a size that fits.
 SPECIAL = re.compile(r"max_memory|memory_(?:allocated|reserved|cached|stats)|mem_get_info|out of memory|OutOfMemory")
 ON_DEVICE = re.compile(r"""is_available\(\)|is_cuda|(?:device|type)\b.*[!=]= ?["'](?:cuda|mps|xpu|cpu)""")
@@ -140,15 +142,38 @@ def _over_batches(fn: Function, loop: ast.AST) -> bool:
         if any(n.data or (n.origin is Origin.PARAMETER and n.name in over) for n in inputs):
             return True
     fresh = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
-    for node in own_nodes(loop):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda"):
-            moved = node.func.value
-            while isinstance(moved, ast.Subscript):
-                moved = moved.value
-            if isinstance(moved, ast.Name) and moved.id in fresh and not isinstance(fn.parents.get(node), ast.Expr):
-                use = fn.project.uses(fn.definition).get(moved.id)
-                return use is None or not (use.called or use.role)
-    return False
+    for node in sorted((n for n in own_nodes(loop) if isinstance(n, DERIVES)), key=_line):
+        source = node.iter if isinstance(node, ast.comprehension) else node.value
+        if _root(source) in fresh:  # what is taken out of the batch is new as well
+            targets = [node.target] if isinstance(node, ast.comprehension) else node.targets
+            fresh.update(n.id for target in targets for n in walk(target) if isinstance(n, ast.Name))
+    return any(_moves(fn, node, fresh) for node in own_nodes(loop) if isinstance(node, ast.Call))
+
+
+def _moves(fn: Function, call: ast.Call, fresh: set[str]) -> bool:
+    """Whether a call moves data of these names to a device, and gives it a name: modules are moved in place."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda"):
+        return False
+    parent = fn.parents.get(call)
+    names = [_root(call.func.value), *(chain(t) for t in (parent.targets if isinstance(parent, ast.Assign) else ()))]
+    uses = [use for name in names if (use := fn.project.uses(fn.definition).get(name)) is not None]
+    return names[0] in fresh and not isinstance(parent, ast.Expr) and not any(u.called or u.role for u in uses)
+
+
+def _line(node: ast.AST) -> int:
+    return (node.iter if isinstance(node, ast.comprehension) else node).lineno  # type: ignore[attr-defined,no-any-return]
+
+
+def _root(node: ast.AST) -> str:
+    """The name that an expression takes a part, or another shape, of."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Call):
+            if not (isinstance(node.func, ast.Attribute) and node.func.attr in SHAPES):
+                return ""
+            node = node.func.value
+        else:
+            node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_one_step(fn: Function) -> bool:
