@@ -10,7 +10,7 @@ from functools import cached_property
 from math import prod
 
 from memlint.becomes import JOINS
-from memlint.extract import children
+from memlint.extract import children, own_nodes
 from memlint.facts import UNKNOWN, Event, Value
 from memlint.function import Function
 from memlint.library import Row
@@ -18,6 +18,7 @@ from memlint.lifetimes import LOOPS, Lifetimes
 from memlint.values import chain
 
 MOVES = frozenset({"to", "cuda", "type_as"})
+DEFAULTS = ("set_default_device", "set_default_tensor_type")
 SMALL = 128  # numbers: as float32 the smallest block that the caching allocator hands out
 # As well done on any device, with the same outcome there.
 SHAPES = frozenset(
@@ -28,6 +29,7 @@ SHAPES = frozenset(
 COMPUTED = frozenset("exp log sqrt rsqrt pow div mul add sub sin cos cumsum softmax sigmoid tanh clamp".split())
 FACTS = frozenset("shape size dim ndim numel dtype".split())
 _SEEDS = re.compile(r"seed|fork_rng|rng_state")
+_HOST = re.compile(r"cpu|torch\.\w+Tensor\)$")
 _EXACT = (ast.Add, ast.Sub, ast.Mult)
 
 
@@ -56,11 +58,7 @@ def moved(fn: Function) -> Iterator[Moved]:
         for n in fn.nodes_of(ast.Call)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in MOVES
     ]
-    if (
-        not moves
-        or fn.flow is None
-        or any(map(fn.project.mentioning, ("set_default_device", "set_default_tensor_type")))
-    ):
+    if not moves or fn.flow is None or any(_sets_default(fn, word) for word in DEFAULTS):
         return
     search = _Search(fn)
     seen: set[ast.AST] = set()
@@ -69,6 +67,15 @@ def moved(fn: Function) -> Iterator[Moved]:
         if found is not None and seen.isdisjoint(e.site for e in found.made):
             seen.update(e.site for e in found.made)
             yield found
+
+
+def _sets_default(fn: Function, function: str) -> bool:
+    """Whether the project tells torch somewhere to build on another device than the host."""
+    return any(
+        isinstance(n, ast.Call) and chain(n.func).endswith(function) and not _HOST.search(ast.unparse(n))
+        for definition in fn.project.mentioning(function)
+        for n in own_nodes(definition.node)
+    )
 
 
 class _Search:
