@@ -15,7 +15,7 @@ MOVES = (".cuda(", ".to(", "device=")
 def cuda_in_worker(fn: Function) -> Findings:
     if isinstance(fn.node, ast.Module) or not fn.definition.module.words & {"Dataset", "IterableDataset", "collate_fn"}:
         return
-    moves = [n for n in own_nodes(fn.node) if isinstance(n, ast.Call) and _to_device(fn, n)]
+    moves = [n for n in own_nodes(fn.node) if isinstance(n, ast.Call) and _to_device(fn, n) and _happens(fn, n)]
     loading = runs_in_worker(fn.project, fn.definition) if moves else None
     if loading is not None:
         first = min(moves, key=lambda n: (n.lineno, n.col_offset))
@@ -43,6 +43,24 @@ def _to_device(fn: Function, call: ast.Call) -> bool:
         return (place is None and call.func.attr == "cuda") or _is_cuda(fn, place)
     meaning = fn.project.names.resolve(call.func, fn.definition) if "device" in named else None
     return isinstance(meaning, str) and meaning.startswith("torch.") and _is_cuda(fn, named["device"])
+
+
+def _happens(fn: Function, call: ast.Call) -> bool:
+    """Whether no condition around a call asks for more than a device: a flag may be there to keep workers off it."""
+    node: ast.AST = call
+    while (above := fn.parents.get(node)) is not None and node is not fn.node:
+        if isinstance(above, (ast.If, ast.IfExp)) and node is not above.test:
+            then = above.body if isinstance(above.body, list) else [above.body]
+            if node not in then or not _asks_for_device(fn, above.test):
+                return False
+        node = above
+    return True
+
+
+def _asks_for_device(fn: Function, test: ast.expr) -> bool:
+    if "is_available" in ast.unparse(test):
+        return not isinstance(test, ast.UnaryOp)
+    return any(isinstance(s, ast.Constant) and s.value is True for _, s in stems(fn.project, fn.definition, test))
 
 
 def _is_cuda(fn: Function, place: ast.expr | None) -> bool:

@@ -11,6 +11,7 @@ LETS_GO = frozenset(
     """preprocess_logits_for_metrics eval_accumulation_steps batch_eval_metrics prediction_loss_only
     predict_with_generate""".split()
 )
+SEQUENCES = "transformers.Seq2SeqTrainer"
 GIVEN = frozenset({"function", "instance", "library"})
 GATHERS = frozenset({"prediction_step", "prediction_loop", "evaluation_loop", "evaluate"})
 
@@ -46,15 +47,20 @@ def _measures(fn: Function, metrics: Value) -> bool:
 
 def _trains(fn: Function, made: Value) -> bool:
     """Whether it is a Trainer that gathers predictions in the library's own way."""
-    names = [made.type]
-    if isinstance(made.target, Class):
-        mro = fn.project.names.mro(made.target)
-        names = [c for c in mro if isinstance(c, str)]
-        if any(not GATHERS.isdisjoint(c.methods) for c in mro if isinstance(c, Class)):
-            return False
+    mro = fn.project.names.mro(made.target) if isinstance(made.target, Class) else []
+    own = any(not GATHERS.isdisjoint(c.methods) for c in mro if isinstance(c, Class))
+    return not own and not _bases(fn, made).isdisjoint({"transformers.Trainer", SEQUENCES})
+
+
+def _bases(fn: Function, made: Value) -> set[str]:
+    """The library's classes that an object, or a class of the project, is or derives from."""
+    names = (
+        [c for c in fn.project.names.mro(made.target) if isinstance(c, str)]
+        if isinstance(made.target, Class)
+        else [made.type]
+    )
     library = fn.project.library
-    known = {b for n in names for b in (library.canonical(n), *library.bases(n))}
-    return not known.isdisjoint({"transformers.Trainer", "transformers.Seq2SeqTrainer"})
+    return {b for n in names for b in (library.canonical(n), *library.bases(n))}
 
 
 def _released(fn: Function, call: Event) -> bool:
@@ -65,6 +71,8 @@ def _released(fn: Function, call: Event) -> bool:
     made = fn.project.names.resolve(site.func, fn.definition) if isinstance(site, ast.Call) else None
     if isinstance(site, ast.Call) and isinstance(made, str) and made.endswith(("TrainingArguments", "SFTConfig")):
         return any(k.arg is None or k.arg in LETS_GO for k in site.keywords) or any(w in fn.text for w in LETS_GO)
+    if SEQUENCES in _bases(fn, call.receiver):
+        return True  # whether it generates is for the command line to say
     return not LETS_GO.isdisjoint(fn.definition.module.words)
 
 
