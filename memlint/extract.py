@@ -42,7 +42,7 @@ class Class:
 
     @property
     def full_name(self) -> str:
-        return f"{self.module.name}.{self.qualname}"
+        return f"{self.module.label}.{self.qualname}"
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +61,7 @@ class Definition:
 
     @property
     def full_name(self) -> str:
-        return f"{self.module.name}.{self.qualname}"
+        return f"{self.module.label}.{self.qualname}"
 
     @cached_property
     def text(self) -> str:
@@ -180,13 +180,16 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class Module:
-    """One file: what it imports and defines. ``name`` is its dotted name from the top of its package."""
+    """One file: what it imports and defines.
+
+    ``name`` is its dotted name from the top of its package; ``label`` is that, or another where a second file has it.
+    """
 
     definition: type[Definition] = Definition
     cls: type[Class] = Class
 
     def __init__(self, source: Source, name: str, package: bool) -> None:
-        self.name = name
+        self.name = self.label = name
         self.package = package
         self._kept: dict[tuple[str, str], list[Any]] = {}
         self._fill(source)

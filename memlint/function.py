@@ -38,6 +38,11 @@ def _evaluates(forward: Event) -> bool:
     return any(o.evaluates and not (o.trains and o.shared) for o in forward.receiver.objs)
 
 
+def _known(module: Value) -> bool:
+    """Whether a module has weights by its class, or because this code trains it."""
+    return bool(module.type) or any(o.trains for o in module.objs)
+
+
 class Function:
     """A function, method or top level of a file."""
 
@@ -213,19 +218,23 @@ class Function:
             self.project.library.canonical(n) in ("torch.nn.Embedding", "torch.nn.EmbeddingBag") for n in names if n
         )
 
-    def _evaluated(self, event: Event) -> bool:
-        """Whether the function has callers, all of them known, and each switches the model to evaluation."""
+    def _as_called(self, event: Event) -> list[Event]:
+        """A forward as each call of this function has it; none where callers may be unknown, or have it otherwise."""
         definition = self.definition
         if definition in self.project.crowded or definition in self.project.addressed:
-            return False
-        callers = list(self.project.callers(definition))
-        return bool(callers) and all(
-            any(
-                e.site is call.site and e.inner is not None and e.inner.site is event.site and _evaluates(e)
-                for e in flow.events
-            )
-            for flow, call in callers
-        )
+            return []
+        found = []
+        for flow, call in self.project.callers(definition):
+            same = (e for e in flow.events if e.site is call.site and e.inner and e.inner.site is event.site)
+            if (forward := next(same, None)) is None:
+                return []
+            found.append(forward)
+        return found
+
+    def _evaluated(self, event: Event) -> bool:
+        """Whether the function has callers, all of them known, and each switches the model to evaluation."""
+        calls = self._as_called(event)
+        return bool(calls) and all(map(_evaluates, calls))
 
     def predicts(self, event: Event) -> bool:
         """Whether the function itself switches the model to evaluation and hands the result to whoever calls it.
@@ -273,14 +282,17 @@ class Function:
     def _weighty(self, event: Event) -> bool:
         """Whether a module is known to have weights: by its class, or because code trains, saves or loads them."""
         module = event.receiver
-        if module.type or any(o.trains for o in module.objs):
+        if _known(module):
             return True
         use = self.project.uses(self.definition).get(module.path) if module.path else None
         shared = any(o.shared for o in module.objs)
         if use is None or not use.attributes & MODULE:
             if shared and self.definition.cls is not None and module.path.count(".") == 1:
                 use = self.project.class_uses(self.definition.cls).get(module.path.rpartition(".")[2])
-        return use is not None and bool(use.attributes & MODULE)
+        if use is not None and use.attributes & MODULE:
+            return True
+        calls = self._as_called(event)
+        return bool(calls) and all(_known(call.receiver) for call in calls)
 
     def at_fault(self, event: Event) -> bool:
         """Whether a forward that is needless is this function's fault: its own, or that of its call alone.

@@ -26,6 +26,7 @@ class Names:
         self.facts: dict[Any, Any] = {}
         self._missing: set[tuple[str, str]] = set()
         self.modules: dict[str, Module] = {}
+        self._named: dict[str, Module] = {}
         self._meant: dict[tuple[str, Module], Module | None] = {}
         self._by_suffix: dict[str, list[Module]] = defaultdict(list)
         self.subclasses: dict[Class, list[Class]] = defaultdict(list)
@@ -60,11 +61,18 @@ class Names:
         except SourceError:
             return None
         self.modules[source.path] = module
+        self._call(module, module.name)
         self._meant.clear()
         clean = [p for p in parts if p not in (".", "..", "")]
         for i in range(max(0, len(clean) - 6), len(clean)):
             self._by_suffix[".".join(clean[i:])].append(module)
         return module
+
+    def _call(self, module: Module, name: str) -> None:
+        """Give a file its name. Two folders of scripts may each have a ``model.py``: their classes are not the same."""
+        module.name = module.label = name
+        if self._named.setdefault(name, module) is not module:
+            module.label = module.source.path.removesuffix(".py").replace("/", ".")
 
     def module(self, dotted: str, importer: Module) -> Module | None:
         """The file that ``import dotted`` means in ``importer``, or None for a library."""
@@ -77,36 +85,46 @@ class Names:
     def _module(self, dotted: str, importer: Module) -> Module | None:
         if not dotted:
             return None
-        found = [m for m in self._by_suffix.get(dotted, ()) if m is not importer]
-        if found:
-            here = importer.source.path.split("/")
-
-            def nearness(m: Module) -> tuple[bool, int]:
-                there = m.source.path.split("/")
-                common = 0
-                for a, b in zip(here, there, strict=False):
-                    if a != b:
-                        break
-                    common += 1
-                return m.name == dotted, common
-
-            best = max(found, key=nearness)
-            if best.name == dotted:
-                return best
-            script = "." not in importer.name and not importer.package  # its own folder is on the path
-            beside = dirname(best.source.path) == dirname(importer.source.path)
-            if dotted.split(".")[0] not in _LIBRARIES and ("." in dotted or (script and beside)):
-                return best
-        if self._loader is not None and (dotted, dirname(importer.source.path)) not in self._missing:
+        known = self._known(dotted, importer)
+        folder = dirname(importer.source.path)
+        if known is not None and dirname(known.source.path) == folder:
+            return known
+        # Of two files called alike, the one that the disk says: another folder's scripts import another one.
+        if self._loader is not None and (dotted, folder) not in self._missing:
             source = self._loader(dotted, importer.source.path)
             if source is not None:
                 if source.path in self.modules:
                     return self.modules[source.path]
                 module = self._add(source, set())
                 if module is not None:
-                    module.name = dotted
+                    self._call(module, dotted)
                     return module
-            self._missing.add((dotted, dirname(importer.source.path)))
+            self._missing.add((dotted, folder))
+        return known
+
+    def _known(self, dotted: str, importer: Module) -> Module | None:
+        """What ``import dotted`` means in ``importer``, of the files that have been read."""
+        found = [m for m in self._by_suffix.get(dotted, ()) if m is not importer]
+        if not found:
+            return None
+        here = importer.source.path.split("/")
+
+        def nearness(m: Module) -> tuple[bool, bool, int]:
+            there = m.source.path.split("/")
+            common = 0
+            for a, b in zip(here, there, strict=False):
+                if a != b:
+                    break
+                common += 1
+            return m.name == dotted, there[:-1] == here[:-1], common
+
+        best = max(found, key=nearness)
+        if best.name == dotted:
+            return best
+        script = "." not in importer.name and not importer.package  # its own folder is on the path
+        beside = dirname(best.source.path) == dirname(importer.source.path)
+        if dotted.split(".")[0] not in _LIBRARIES and ("." in dotted or (script and beside)):
+            return best
         return None
 
     def regrouped(self) -> None:
