@@ -18,6 +18,7 @@ from memlint.values import chain
 RUNS = frozenset({"forward", "backward", "step", "zero_grad"})
 CLOSES = frozenset({"close", "clf", "show"})  # on whatever: it may be a figure's, or pyplot's
 TELLS = frozenset({"print", "len", "type", "id", "repr", "str", "isinstance", "hasattr"})
+_ONE = re.compile(r"(\w+) == -?\d+$")
 _ONCE = re.compile(r"test|predict|_start$|setup|teardown")
 
 
@@ -63,10 +64,26 @@ def _recurs(fn: Function, event: Event, seen: set[Definition]) -> bool:
     if fn.definition in seen or len(seen) > LIMIT:
         return False
     seen.add(fn.definition)
-    if any(loop in other.loops for loop in event.loops for other in fn.events(*RUNS)) or _each_epoch(fn):
+    running = {loop for other in fn.events(*RUNS) for loop in other.loops}
+    if any(loop in running and not _once(fn, event, loop) for loop in event.loops) or _each_epoch(fn):
         return True
     project = fn.project
     return any(_recurs(project.function(flow.definition), call, seen) for flow, call in project.callers(fn.definition))
+
+
+def _once(fn: Function, event: Event, loop: ast.AST) -> bool:
+    """Whether a loop gets to an event in one iteration alone: under ``if i == 0``, or before it is left."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    for test, truth in event.guards:
+        match = _ONE.match(test)
+        if match and truth and match[1] in names:
+            return True
+    block: ast.AST | None = fn.parents.get(fn.statements.get(event.site, event.site))
+    while block is not None and block is not loop:
+        if any(isinstance(s, (ast.Break, ast.Return)) for s in getattr(block, "body", ())):
+            return True
+        block = fn.parents.get(block)
+    return any(isinstance(s, (ast.Break, ast.Return)) for s in getattr(loop, "body", ()))
 
 
 def _each_epoch(fn: Function) -> bool:

@@ -102,7 +102,7 @@ class _Search:
             exact = distance.dim == last or (distance.dim == -1 and rank == last + 1)
         if not exact and not (distance.dim == -1 and distance.p == 2):
             return None  # of vectors, it may be, which have no last dimension to sum over
-        if any(map(self.few, (left.base, right.base, node.left, node.right))):
+        if any(map(self.few, (left.base, right.base, node.left, node.right))) or self.integers(node):
             return None
         rows = (left.base, right.base) if left.axis > right.axis else (right.base, left.base)
         together = any(n is node for n in ast.walk(distance.whole)) and not (left.named or right.named)
@@ -128,6 +128,15 @@ class _Search:
         if found is not None and method in ("expand", "repeat") and len(args) > 1:
             found.rank = found.rank or len(args)
         return found
+
+    def integers(self, node: ast.AST) -> bool:
+        """Whether a subtraction stands under a condition that asks for the type: `torch.cdist` takes no integers."""
+        above = self.lifetimes.parents.get(node)
+        while above is not None:
+            if isinstance(above, (ast.If, ast.IfExp)) and "is_floating_point" in ast.unparse(above.test):
+                return True
+            above = self.lifetimes.parents.get(above)
+        return False
 
     def given(self, node: ast.Name) -> ast.expr | None:
         """The expression of the only binding that a use of a name sees."""
