@@ -70,23 +70,34 @@ def fix_paths(
 
 
 def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:
-    """The file's text with the findings' fixes, and how many of them found room. An import that two bring goes in
+    """The file's text with the findings' fixes, and how many of them found room."""
+    edits, count = chosen(source, findings)
+    return edited(source, edits), count
+
+
+def edited(source: Source, edits: Iterable[Edit]) -> str:
+    """The file's text with the edits."""
+    source = source.file
+    text = source.text
+    for start, end, new in sorted(((*_range(source, edit), edit.text) for edit in edits), reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def chosen(source: Source, findings: Iterable[Finding]) -> tuple[list[Edit], int]:
+    """The edits of the findings' fixes that do not overlap, and of how many they are. An import that two bring goes in
     once."""
     source = source.file
-    chosen: list[Edit] = []
+    kept: list[Edit] = []
     count = 0
     for finding in findings:
         wanted = finding.fix.edits if finding.fix else ()
-        edits = [edit for edit in wanted if not (edit in chosen and _is_import(edit))]
-        if any(_clash(source, edit, other) for edit in edits for other in chosen):
+        edits = [edit for edit in wanted if not (edit in kept and _is_import(edit))]
+        if any(_clash(source, edit, other) for edit in edits for other in kept):
             continue
-        chosen += edits
+        kept += edits
         count += 1
-    text = source.text
-    placed = sorted(((*_range(source, edit), edit.text) for edit in chosen), reverse=True)
-    for start, end, new in placed:
-        text = text[:start] + new + text[end:]
-    return text, count
+    return kept, count
 
 
 def write(source: Source, text: str) -> None:

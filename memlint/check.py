@@ -23,6 +23,7 @@ from memlint.source import Source, SourceError
 from memlint.target import Finder, Target
 
 if TYPE_CHECKING:
+    from memlint.extract import Module
     from memlint.function import Function
     from memlint.library import Library
     from memlint.project import Project
@@ -65,7 +66,7 @@ class Report:
 def check_paths(paths: Sequence[str], options: Options | None = None, configs: Configs | None = None) -> Report:
     """Check files and folders. Raises `ConfigError`, `RegistryError` or `MissingPath`: the call is at fault."""
     started = time.perf_counter()
-    run = _Run(paths, options or Options(), configs or Configs())
+    run = Run(paths, options or Options(), configs or Configs())
     run.report.findings = with_deep_stack(run.findings)
     run.report.seconds = time.perf_counter() - started
     return run.report
@@ -103,12 +104,15 @@ def run_config(paths: Sequence[str], configs: Configs) -> Config:
     return configs.of_folder(os.path.abspath(first)) if os.path.isdir(first) else configs.of(first)
 
 
-class _Run:
+class Run:
+    """One run over some paths: which files it has, which rules speak of each, and what they find."""
+
     def __init__(self, paths: Sequence[str], options: Options, configs: Configs) -> None:
         self._options = options
         self._configs = configs
         self._config = run_config(paths, configs)
         self._targets = Finder()
+        self._chosen: dict[str, frozenset[str]] = {}
         self._registry: Registry | None = None
         self.report = Report(rule_folders=self._config.rule_folders)
         overlaid = [path for path in paths if shown(path) in options.overlay]
@@ -121,14 +125,14 @@ class _Run:
                 data = options.overlay.get(path)
                 source = Source.read(path) if data is None else Source.from_bytes(path, data)
             except SourceError as error:
-                self._unreadable.append(_cannot_read(path, error))
+                self._unreadable.append(cannot_read(path, error))
             else:
                 self.report.sources[path] = source
 
     def findings(self) -> list[Finding]:
         if not self._files:
             return []
-        near = neighbours(self._files, self._configs.of_folder)
+        near = self.near()
         if not self._options.cache:
             return self._fresh(near)
         with Cache(folder_for(self._config.folder)) as cache:
@@ -153,49 +157,72 @@ class _Run:
                 gc.enable()
 
     def _found(self, near: list[str]) -> list[Finding]:
-        rules = registry.load(self._config.rule_folders)
-        selected = {path: self._selected(path, rules) for path in self._files}
-        found = [f for f in self._unreadable if "MEM000" in selected[f.path]]
+        rules = self.rules()
+        selected = {path: self.selected(path, rules) for path in self._files}
+        readable, broken = self.readable()
+        found = [finding for finding in broken if "MEM000" in selected[finding.path]]
+        if readable:
+            found += self._analysed(readable, near, rules)
+        return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
+
+    def rules(self) -> Registry:
+        """memlint's rules and the user's. Raises `RegistryError`."""
+        return registry.load(self._config.rule_folders)
+
+    def near(self) -> list[str]:
+        """Other files of the projects that the run's files belong to."""
+        return neighbours(self._files, self._configs.of_folder)
+
+    def readable(self) -> tuple[list[Source], list[Finding]]:
+        """The files that can be read and parsed, and a finding for each of the others."""
         readable: list[Source] = []
+        broken = list(self._unreadable)
         for source in self.report.sources.values():
             try:
                 source.tree  # noqa: B018
             except SourceError as error:
-                if "MEM000" in selected[source.path]:
-                    found.append(_cannot_read(source.path, error, source))
+                broken.append(cannot_read(source.path, error, source))
             else:
                 readable.append(source)
-        if readable:
-            found += self._analysed(readable, near, rules, selected)
-        return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
+        return readable, broken
 
-    def _analysed(
-        self, sources: list[Source], near: list[str], rules: Registry, selected: Mapping[str, frozenset[str]]
-    ) -> Iterator[Finding]:
-        from memlint.suppress import UNUSED, suppress
-
-        every = rules.codes(["ALL"])
-        library = self._library()
+    def _analysed(self, sources: list[Source], near: list[str], rules: Registry) -> Iterator[Finding]:
+        library = self.library()
         try:
-            project = self._project(sources, near, library)
+            project = self.project(sources, near, library)
         except Exception as error:
             sources = self._without_culprits(sources, library, error)
             if not sources:
                 return
-            project = self._project(sources, near, library)
+            project = self.project(sources, near, library)
         progress = self._options.progress or (lambda done, total: None)
         for number, source in enumerate(sources):
             progress(number, len(sources))
-            chosen = selected[source.path]
-            active = [rule for rule in rules if rule.code in chosen]
-            raw = list(self._run_rules(project, source, active))
-            ran = None if every <= chosen | {UNUSED[0]} else {w for rule in active for w in (rule.code, rule.name)}
-            for finding in suppress(source, raw, ran):
-                if finding.code in chosen:
-                    yield self._settled(source, finding)
+            raw = list(self._run_rules(project, source, self.active(source.path, rules)))
+            yield from self.finished(source, raw, rules)
         progress(len(sources), len(sources))
 
-    def _library(self) -> Library | None:
+    def active(self, path: str, rules: Registry) -> list[Rule]:
+        """The rules that may speak of a file."""
+        chosen = self.selected(path, rules)
+        return [rule for rule in rules if rule.code in chosen]
+
+    def finished(
+        self, source: Source, raw: list[Finding], rules: Registry, *, resolved: bool = True
+    ) -> Iterator[Finding]:
+        """What is to be said of a file in which the rules have found ``raw``: without what comments silence, and with
+        fixes worked out where they are to be ``resolved`` at once."""
+        from memlint.suppress import UNUSED, suppress
+
+        chosen = self.selected(source.path, rules)
+        ran = None
+        if not rules.codes(["ALL"]) <= chosen | {UNUSED[0]}:
+            ran = {word for rule in self.active(source.path, rules) for word in (rule.code, rule.name)}
+        for finding in suppress(source, raw, ran):
+            if finding.code in chosen:
+                yield self.settled(source, finding) if resolved else self._placed(source, finding)
+
+    def library(self) -> Library | None:
         """Library knowledge with the user's rows, where there are any. Raises `ConfigError`."""
         if not self._config.library:
             return None
@@ -206,18 +233,24 @@ class _Run:
         except LibraryError as error:
             raise ConfigError(f"[tool.memlint.library]: {error}") from None
 
-    def _project(self, sources: list[Source], near: list[str], library: Library | None) -> Project:
+    def project(
+        self, sources: list[Source], near: list[str], library: Library | None, module: type[Module] | None = None
+    ) -> Project:
+        """The files as one project; ``module`` is the class of what is known of each."""
+        from memlint.extract import Module
         from memlint.project import Project
 
         loader = Loader(sources)
-        return Project(sources, target_of=self._target, library=library, loader=loader, neighbours=near)
+        return Project(
+            sources, target_of=self._target, library=library, loader=loader, neighbours=near, module=module or Module
+        )
 
     def _without_culprits(self, sources: list[Source], library: Library | None, error: Exception) -> list[Source]:
         """The sources without those that the analysis fails on by themselves: one must not take the others along."""
         sound = []
         for source in sources:
             try:
-                self._project([source], [], library)
+                self.project([source], [], library)
                 sound.append(source)
             except Exception as own:
                 self._crashed(source.path, own)
@@ -228,7 +261,7 @@ class _Run:
 
     def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
         seen: set[tuple[str, Span]] = set()
-        rules = [rule for rule in rules if not rule.triggers or any(word in source.text for word in rule.triggers)]
+        rules = triggered(rules, source)
         if not rules:
             return
         try:
@@ -237,14 +270,19 @@ class _Run:
             self._crashed(source.path, error)
             return
         for function in functions:
-            text, every = function.text, project.interesting(function.definition)
-            for rule in rules:
-                if not (every or rule.anywhere) or (rule.triggers and not any(word in text for word in rule.triggers)):
-                    continue
-                for finding in self._guarded(rule, function):
-                    if (finding.code, finding.span) not in seen:
-                        seen.add((finding.code, finding.span))
-                        yield finding
+            for finding in self.asked(project, function, rules):
+                if (finding.code, finding.span) not in seen:
+                    seen.add((finding.code, finding.span))
+                    yield finding
+
+    def asked(self, project: Project, function: Function, rules: Iterable[Rule]) -> Iterator[Finding]:
+        """What the rules find in one function."""
+        definition = function.definition
+        says = definition.says if definition is definition.module.top else function.text.__contains__
+        every = project.interesting(definition)
+        for rule in rules:
+            if (every or rule.anywhere) and (not rule.triggers or any(map(says, rule.triggers))):
+                yield from self._guarded(rule, function)
 
     def _guarded(self, rule: Rule, function: Function) -> list[Finding]:
         """What a rule finds in a function; a rule that fails there must not take the others along."""
@@ -264,8 +302,8 @@ class _Run:
         text = " ".join(str(error).split())[:200]
         self.report.errors.append(f"internal error in {where}: {type(error).__name__}: {text}{at}")
 
-    def _settled(self, source: Source, finding: Finding) -> Finding:
-        """The finding with its fix worked out to edits, or without one; lines of a notebook turned into the file's."""
+    def settled(self, source: Source, finding: Finding) -> Finding:
+        """The finding with its fix worked out to edits, or without one, where it stands in the file."""
         fix = finding.fix
         if fix and fix.operations and not fix.edits:
             from memlint.edits import resolve
@@ -275,15 +313,25 @@ class _Run:
             except Exception as error:
                 self._crashed(f"the fix of {finding.code} on {finding.path}:{finding.span.line}", error)
                 fix = None
+        return self._placed(source, replace(finding, fix=fix))
+
+    def _placed(self, source: Source, finding: Finding) -> Finding:
+        """The finding where it stands in the file: the lines of a notebook's cells are others."""
         if source.is_notebook:
-            return _in_notebook(source, replace(finding, fix=fix), self.report.sources)
-        return replace(finding, fix=fix, trail=_trail_in_files(finding, self.report.sources))
+            return _in_notebook(source, finding, self.report.sources)
+        return replace(finding, trail=_trail_in_files(finding, self.report.sources))
 
     def _target(self, path: str) -> Target:
         return self._options.target or self._configs.of(path).target_torch or self._targets.of(path)
 
-    def _selected(self, path: str, rules: Registry) -> frozenset[str]:
+    def selected(self, path: str, rules: Registry) -> frozenset[str]:
         """Codes of the rules that may speak of a file. An option beats the configuration."""
+        known = self._chosen.get(path)
+        if known is None:
+            known = self._chosen[path] = self._choose(path, rules)
+        return known
+
+    def _choose(self, path: str, rules: Registry) -> frozenset[str]:
         config, options = self._configs.of(path), self._options
         if options.select is None:
             chosen = (rules.codes(config.select) | rules.codes(config.extend_select)) - rules.codes(config.ignore)
@@ -318,6 +366,11 @@ class _Run:
         return digest.hexdigest()
 
 
+def triggered(rules: list[Rule], source: Source) -> list[Rule]:
+    """The rules that a file holds a trigger of, and those that need none."""
+    return [rule for rule in rules if not rule.triggers or any(word in source.text for word in rule.triggers)]
+
+
 def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) -> list[Finding]:
     """The findings with fingerprints; equal lines in one function are told apart by their order."""
     counts: dict[tuple[str, str, str, str], int] = {}
@@ -331,7 +384,8 @@ def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) ->
     return marked
 
 
-def _cannot_read(path: str, error: SourceError, source: Source | None = None) -> Finding:
+def cannot_read(path: str, error: SourceError, source: Source | None = None) -> Finding:
+    """The one finding in a file that cannot be read or parsed."""
     span = Span(error.line, 1, error.line, len(source.line(error.line)) + 1 if source else 1)
     cell = source.cell_of(error.line) if source else None
     span = source.raw_span(span) if source else span

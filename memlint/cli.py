@@ -358,6 +358,20 @@ def _statistics(report: Report) -> str:
     return "".join(f"{n:{digits}} {code} {name}\n" for n, code, name in rows)
 
 
+@cli.command("lsp")
+@click.option("--stdio", is_flag=True, help="Speak on standard input and output, as it does anyway.")
+def language_server(stdio: bool) -> None:
+    """Serve an editor by the Language Server Protocol, on standard input and output."""
+    try:
+        from memlint.lsp.server import make
+    except ImportError as error:
+        if error.name and error.name.split(".")[0] in ("pygls", "lsprotocol"):
+            raise click.ClickException("the language server needs pygls: pip install 'torch-memlint[lsp]'") from None
+        raise
+    make().start_io()
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the server has closed it
+
+
 @cli.command("rule")
 @click.argument("word", metavar="NAME|CODE", shell_complete=_rule_names)
 def show_rule(word: str) -> None:

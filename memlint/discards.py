@@ -91,8 +91,7 @@ def _is_wait(fn: Function, event: Event) -> bool:
     )
     at = block.index(event.stmt)
     near = block[max(at - 1, 0) : at + 2]
-    lines = fn.source.lines[near[0].lineno - 1 : near[-1].end_lineno]
-    if TIMED.search("".join(lines)):
+    if TIMED.search(fn.source.rows(near[0], near[-1])):
         return True
     above: ast.AST | None = event.stmt
     while above is not None and above is not fn.node:

@@ -71,6 +71,12 @@ class Definition:
         first = min((d.lineno for d in getattr(self.node, "decorator_list", ())), default=self.node.lineno)
         return "".join(self.module.source.lines[first - 1 : self.node.end_lineno])
 
+    def says(self, word: str | re.Pattern[str]) -> bool:
+        """Whether its text holds a word, or a place that a pattern matches."""
+        if isinstance(self.node, ast.Module):
+            return self.module.source.says(word)
+        return word in self.text if isinstance(word, str) else word.search(self.text) is not None
+
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Names of the parameters: positional, ``*args``, keyword-only, ``**kwargs``."""
@@ -208,6 +214,12 @@ class Module:
             self.__dict__.pop(name, None)
         self._fill(source)
         self._kept.clear()
+
+    @property
+    def docstring(self) -> str:
+        """What the file says of itself, "" where it says nothing."""
+        tree = self.top.node
+        return (ast.get_docstring(tree) or "") if isinstance(tree, ast.Module) else ""
 
     def every_class(self) -> Iterator[Class]:
         """The classes of the file, those in functions included."""

@@ -295,9 +295,7 @@ class Flow(Evaluating):
         self.dead = True
 
     def do_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        found = (
-            self.definition.functions.get(node.name) if self.definition.node is not self.module.source.tree else None
-        )
+        found = self.definition.functions.get(node.name) if not isinstance(self.definition.node, ast.Module) else None
         if found is None and self.definition is self.module.top:
             found = self.module.functions.get(node.name)
         value = Value("function", target=found) if found is not None else UNKNOWN

@@ -67,7 +67,7 @@ class Function:
     def target(self) -> Target:
         """The torch versions that this file is meant for: what its project says, else what its own header does."""
         found = self.project.target_of(self.source.path)
-        return found if found != UNKNOWN_TARGET else of_header(ast.get_docstring(self.source.tree) or "")
+        return found if found != UNKNOWN_TARGET else of_header(self.definition.module.docstring)
 
     # ------------------------------------------------------------------ what happens in the function
 
@@ -547,7 +547,7 @@ class Function:
     @property
     def reads_gradients(self) -> bool:
         """Whether the file reads ``.grad`` of anything, other than to clear it or to see whether it is there."""
-        return bool(_GRAD_READ.search(self.source.text))
+        return self.source.says(_GRAD_READ)
 
     @property
     def gradient_zeroings(self) -> Iterator[ast.Call]:
@@ -591,7 +591,7 @@ class Function:
             if isinstance(node, (ast.If, ast.Try, ast.ExceptHandler)):
                 return False
             node = self.parents.get(node)
-        return not _RESETS.search("".join(self.source.lines[loop.lineno - 1 : loop.end_lineno]))  # type: ignore[attr-defined]
+        return not _RESETS.search(self.source.rows(loop))
 
     # ------------------------------------------------------------------ findings
 

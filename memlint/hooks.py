@@ -21,7 +21,7 @@ def leaked_hooks(fn: Function) -> Iterator[Event]:
             continue
         if hook.guards or hook.receiver.kind == "tensor" or not _dropped(fn, hook):
             continue
-        if any(word in fn.source.text for word in HANDLED):
+        if any(map(fn.source.says, HANDLED)):
             continue
         if _comes_round(fn, hook, call.func.value):
             yield hook

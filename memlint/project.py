@@ -139,6 +139,21 @@ class Project:
         self.crowded: set[Definition] = set()
         self.addressed: set[Definition] = set()
 
+    def reindex(self, module: Module, before: frozenset[str], after: frozenset[str]) -> None:
+        """Know which identifiers a file holds now, where it held others before."""
+        order = {each: number for number, each in enumerate(self.names.modules.values())}
+        if order[module] >= self._indexed or not self.relevant(module):
+            return  # not looked at yet, or never
+        for word in before - after:
+            self._words[word].remove(module)
+        for word in after - before:
+            self._words[word].append(module)
+            self._words[word].sort(key=order.__getitem__)
+
+    def forget_functions(self) -> None:
+        """Forget what `Function` objects have worked out."""
+        self._functions = {}
+
     # ------------------------------------------------------------------ functions and their flows
 
     def functions(self, source: Source) -> Iterator[Function]:
@@ -158,17 +173,16 @@ class Project:
 
     def interesting(self, definition: Definition) -> bool:
         """Whether most rules can have anything to ask: without loops, stores or training there is no answer."""
-        text = definition.text
-        if TRAINS.search(text):
+        if definition.says(TRAINS):
             return True
         if definition.cls is not None:
             if self.is_module(definition.cls):
-                return STORE.search(text) is not None
+                return definition.says(STORE)
             if (
                 self.class_kind(definition.cls) == "function"
             ):  # torch.autograd.Function: its context may be called anything
                 return True
-        return LOOP.search(text) is not None or STORE.search(text) is not None
+        return definition.says(LOOP) or definition.says(STORE)
 
     @fact
     def relevant(self, module: Module) -> bool:
@@ -880,13 +894,7 @@ class Project:
             self._callers[definition] = found = []
             if isinstance(definition.node, ast.Module):
                 return found
-            overridden = {definition}
-            cls = definition.cls
-            if cls is not None:
-                for c in self.names.mro(cls):
-                    if isinstance(c, Class) and definition.name in c.methods:
-                        overridden.add(c.methods[definition.name])
-            name = definition.name
+            overridden = self.overridden(definition)
             candidates = self._within_reach(definition)
             if len(candidates) > CROWD:
                 self.crowded.add(definition)
@@ -897,18 +905,31 @@ class Project:
                 flow = self.flow(candidate)
                 if flow is None:
                     continue
-                for event in flow.events:
-                    if event.inner is not None:
-                        continue
-                    if event.verb == "call" and isinstance(event.callee, Definition) and event.callee in overridden:
-                        found.append((flow, event))
-                    elif event.verb == "forward" and cls is not None and name in ("forward", "__call__"):
-                        other = self.class_named(event.receiver.type)
-                        if other is not None and self.names.method(other, name) in overridden:
-                            found.append((flow, event))
-                    elif event.verb == "build" and name == "__init__" and event.callee is cls:
-                        found.append((flow, event))
+                found += ((flow, event) for event in self.calls(definition, overridden, flow))
         return found
+
+    def overridden(self, definition: Definition) -> set[Definition]:
+        """A function and those that it overrides."""
+        found = {definition}
+        for c in self.names.mro(definition.cls) if definition.cls is not None else ():
+            if isinstance(c, Class) and definition.name in c.methods:
+                found.add(c.methods[definition.name])
+        return found
+
+    def calls(self, definition: Definition, overridden: set[Definition], flow: Flow) -> Iterator[Event]:
+        """The calls of a function, or of one that it overrides, in the flow of another."""
+        cls, name = definition.cls, definition.name
+        for event in flow.events:
+            if event.inner is not None:
+                continue
+            if event.verb == "call" and isinstance(event.callee, Definition) and event.callee in overridden:
+                yield event
+            elif event.verb == "forward" and cls is not None and name in ("forward", "__call__"):
+                other = self.class_named(event.receiver.type)
+                if other is not None and self.names.method(other, name) in overridden:
+                    yield event
+            elif event.verb == "build" and name == "__init__" and event.callee is cls:
+                yield event
 
     @question(1)
     def namesakes(self, definition: Definition) -> list[tuple[Flow, Event]]:
@@ -1017,7 +1038,7 @@ class Project:
             self._settled.add(("hook", definition))
             hook = re.compile(rf"register\w*hook\w*\([^\n]*\b{re.escape(definition.name)}\b")
             for candidate in self.mentioning(definition.name):
-                if candidate is not definition and hook.search(candidate.text):
+                if candidate is not definition and candidate.says(hook):
                     self.flow(candidate)
         return definition in self.hooks
 
@@ -1064,7 +1085,7 @@ class Project:
         for definition in self.mentioning(obj.name.removeprefix("self.")):
             if obj.owner is not definition.module and not self._touches(definition, obj):
                 continue
-            if "requires_grad" in definition.text or "freeze" in definition.text:
+            if definition.says("requires_grad") or definition.says("freeze"):
                 flow = self.flow(definition)
                 for event in flow.events if flow is not None else ():
                     if event.verb == "freeze" and obj in event.receiver.objs:

@@ -138,8 +138,8 @@ def after_the_block(fn: Function, recovery: Recovery) -> Fix:
         return advice
     if SAYS in fn.source.segment(fn.source.span(handler)).lower() or handler.body[0].lineno == handler.lineno:
         return advice
-    lines = fn.source.lines[handler.body[0].lineno - 1 : handler.body[-1].end_lineno]
-    fix = edits.insert_after(fn.source, attempt, textwrap.dedent("".join(lines)).rstrip())
+    lines = fn.source.rows(handler.body[0], handler.body[-1])
+    fix = edits.insert_after(fn.source, attempt, textwrap.dedent(lines).rstrip())
     for stmt in handler.body:
         fix += edits.delete(fn.source, stmt)
     return fix.titled(f"{what} after the `except` block").unsafe(

@@ -242,7 +242,7 @@ def _is_host(expression: ast.expr) -> bool:
 
 def _on_host(fn: Function, load: Event) -> bool:
     """Whether the program runs on the host alone, as far as one can see, or has put another loader in place."""
-    if any(_PATCHED.search(m.source.text) for m in _near(fn)):
+    if any(m.source.says(_PATCHED) for m in _near(fn)):
         return True
     file = load.value.obj
     receivers = [e.receiver for e in fn.events("restore") if file is not None and file in files_in(e.value)]
@@ -253,7 +253,7 @@ def _on_host(fn: Function, load: Event) -> bool:
 
 def on_host_alone(fn: Function) -> bool:
     """Whether neither the file nor those that import it speak of any device."""
-    return not any(_DEVICES.search(m.source.text) for m in _near(fn))
+    return not any(m.source.says(_DEVICES) for m in _near(fn))
 
 
 def _published(fn: Function, load: Event) -> bool:

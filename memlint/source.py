@@ -87,7 +87,7 @@ class Source:
     @cached_property
     def lines(self) -> list[str]:
         """The lines, each with its own line end, so that joining them gives the text."""
-        return _LINE.findall(self.text)
+        return lines_of(self.text)
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -125,6 +125,14 @@ class Source:
     def segment(self, span: Span) -> str:
         """The text that ``span`` covers."""
         return self.text[self.offset(span.line, span.column) : self.offset(span.end_line, span.end_column)]
+
+    def says(self, word: str | re.Pattern[str]) -> bool:
+        """Whether the text holds a word, or a place that a pattern matches."""
+        return word in self.text if isinstance(word, str) else word.search(self.text) is not None
+
+    def rows(self, first: ast.AST, last: ast.AST | None = None) -> str:
+        """The whole lines of a statement, or from one to another."""
+        return "".join(self.lines[first.lineno - 1 : (last or first).end_lineno])  # type: ignore[attr-defined]
 
     def line(self, number: int) -> str:
         """Line ``number`` from 1 without its line end; "" past the end of the file."""
@@ -194,6 +202,11 @@ class Source:
 
     def __repr__(self) -> str:
         return f"Source({self.path!r})"
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, each with its line end: a line feed, a carriage return, or both."""
+    return _LINE.findall(text)
 
 
 def read_bytes(path: str) -> bytes:

@@ -96,7 +96,7 @@ def _asks_for_the_device(test: ast.expr) -> bool:
 
 def is_step(fn: Function, loop: ast.AST) -> bool:
     """Whether an iteration of a loop is one step: it trains, or evaluates, on one batch, with no loop further in."""
-    if SPECIAL.search("".join(fn.source.lines[loop.lineno - 1 : loop.end_lineno])):  # type: ignore[attr-defined]
+    if SPECIAL.search(fn.source.rows(loop)):
         return False
     work = [e for e in fn.events(*WORK) if loop in e.loops]
     if any(isinstance(inner, LOOPS) for e in work for inner in e.loops[e.loops.index(loop) + 1 :]):

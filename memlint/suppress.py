@@ -88,6 +88,28 @@ def suppress(source: Source, findings: Iterable[Finding], ran: Collection[str] |
         yield from _unused(source, comment, ran)
 
 
+def ignoring(source: Source, span: Span, name: str) -> Edit | None:
+    """The edit, of the text, that silences a rule for a finding at ``span``: its name in a comment on the line, or on
+    the statement's first line where the line has no room for one. None where neither has."""
+    for line in dict.fromkeys((span.line, _FirstLines(source).of(span.line))):
+        text = source.line(line)
+        known = next((c for c in comments(source) if c.line == line and c.names and not c.noqa and not c.unknown), None)
+        if known is not None:
+            at = text.index("]", known.start - 1) + 1
+            return Edit(Span(line, at, line, at), f", {name}")
+        end = len(text.rstrip()) + 1
+        edit = Edit(Span(line, end, line, len(text) + 1), f"  # memlint: ignore[{name}]")
+        start = source.offset(line, end)
+        changed = Source("", source.text[:start] + edit.text + source.text[source.offset(line, len(text) + 1) :])
+        try:
+            same = ast.dump(changed.tree) == ast.dump(source.tree)
+        except SourceError:
+            continue
+        if same and any(c.line == line for c in comments(changed)):
+            return edit
+    return None
+
+
 def _unused(source: Source, comment: Comment, ran: Collection[str] | None) -> Iterator[Finding]:
     if comment.noqa:
         return

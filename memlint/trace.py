@@ -16,15 +16,20 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Trace:
-    """Who asked for what. ``asking`` are the questions under way, the innermost last."""
+    """Who asked for what. ``asking`` are the questions under way, the innermost last.
+
+    ``answers`` keeps, of each question whose name ``digests`` has, what others can see of its answer.
+    """
 
     def __init__(self) -> None:
         self.asking: list[Hashable] = []
         self.asked_by: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
+        self.digests: dict[str, Callable[[Any], Any]] = {}
+        self.answers: dict[Hashable, Any] = {}
 
     def note(self, what: Hashable) -> None:
         """The question under way, if there is one, depends on ``what``."""
-        if self.asking:
+        if self.asking and self.asking[-1] is not None:
             self.asked_by[what].add(self.asking[-1])
 
     @contextmanager
@@ -36,16 +41,16 @@ class Trace:
         finally:
             self.asking.pop()
 
-    def concerned(self, changed: Iterable[Hashable], same: Callable[[Hashable], bool]) -> set[Hashable]:
+    def concerned(self, changed: Iterable[Hashable], same: Callable[[Hashable, Hashable], bool]) -> set[Hashable]:
         """What depends on anything that ``changed``, itself included; not through a question whose answer is the
-        ``same`` as before."""
+        ``same`` as before, though something that it looked at (the second argument) is not."""
         found: set[Hashable] = set()
-        queue = list(changed)
+        queue: list[tuple[Hashable, Hashable]] = [(what, None) for what in changed]
         while queue:
-            what = queue.pop()
-            if what not in found and not same(what):
+            what, cause = queue.pop()
+            if what not in found and not same(what, cause):
                 found.add(what)
-                queue += self.asked_by.get(what, ())
+                queue += ((other, what) for other in self.asked_by.get(what, ()))
         return found
 
 
@@ -92,11 +97,15 @@ def question(count: int) -> Callable[[Method], Method]:
                 return method(self, *args)
             key = (name, *args[:count])
             trace.note(key)
+            digest = trace.digests.get(name) if key not in trace.answers and key not in trace.asking else None
             trace.asking.append(key)
             try:
-                return method(self, *args)
+                found = method(self, *args)
             finally:
                 trace.asking.pop()
+            if digest is not None:
+                trace.answers[key] = digest(found)
+            return found
 
         return ask  # type: ignore[return-value]
 

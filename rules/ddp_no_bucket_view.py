@@ -21,7 +21,7 @@ def ddp_no_bucket_view(fn: Function) -> Findings:
         if any(fn.trainable(m) is Answer.NO for m in build.args[:1]) or _only_evaluates(build):
             continue
         fix = edits.set_keyword(fn.source, call, ARGUMENT, "True")
-        in_place = "detach_()" in fn.source.text
+        in_place = fn.source.says("detach_()")
         yield fn.finding(
             call,
             Level.NOTE,

@@ -14,7 +14,7 @@ REASON = "what only a collection frees, objects in cycles, lives until Python co
 
 @rule(code="MEM602", claim=Claim.TIME, anywhere=True)
 def gc_in_loop(fn: Function) -> Findings:
-    if "gc.disable(" in fn.source.text or "gc.freeze(" in fn.source.text:
+    if fn.source.says("gc.disable(") or fn.source.says("gc.freeze("):
         return  # collections are timed by hand
     for call, when in repeating(fn, "collect", WORDS):
         generation = call.args[0] if call.args else call.keywords.get("generation")

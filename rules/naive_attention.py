@@ -12,10 +12,9 @@ WORDS = ("softmax", "Softmax", "attend", "matmul", "einsum", "bmm", " @ ")
 
 @rule(code="MEM606", claim=Claim.PEAK, triggers=WORDS, anywhere=True)
 def naive_attention(fn: Function) -> Findings:
-    text = fn.source.text
     if (
-        "oftmax" not in text
-        or any(word in text for word in FUSED)
+        not fn.source.says("oftmax")
+        or any(map(fn.source.says, FUSED))
         or is_test(fn.source.path)
         or fn.target.before("2.0")
     ):

@@ -17,7 +17,8 @@ ORDER = [
     "lifetimes", "becomes",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
-    "report", "trial", "testing", "cli", "__main__",
+    "workspace",
+    "report", "trial", "testing", "lsp", "cli", "__main__",
 ]
 # fmt: on
 RULES = PACKAGE / "rules" if (PACKAGE / "rules").is_dir() else PACKAGE.parent / "rules"

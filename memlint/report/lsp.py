@@ -28,12 +28,13 @@ def render(report: Report, screen: Screen) -> str:
     return "".join(json.dumps(each) + "\n" for each in objects)
 
 
-def diagnostic(finding: Finding, sources: dict[str, Source]) -> dict[str, Any]:
-    """An LSP ``Diagnostic``: zero-based ranges in UTF-16 units, the trail as related information, the fix as data."""
+def diagnostic(finding: Finding, sources: dict[str, Source], encoding: str = "utf-16") -> dict[str, Any]:
+    """An LSP ``Diagnostic``: zero-based ranges in units of ``encoding``, the trail as related information, the fix as
+    data."""
     known = sources.get(finding.path)
     source = known.file if known else None
     result: dict[str, Any] = {
-        "range": span_range(finding.span, source),
+        "range": span_range(finding.span, source, encoding),
         "severity": _SEVERITY[finding.level],
         "code": finding.code,
         "source": "memlint",
@@ -43,23 +44,23 @@ def diagnostic(finding: Finding, sources: dict[str, Source]) -> dict[str, Any]:
     if page.is_file():
         result["codeDescription"] = {"href": page.resolve().as_uri()}
     if finding.trail:
-        result["relatedInformation"] = [_related(step, sources) for step in finding.trail]
+        result["relatedInformation"] = [_related(step, sources, encoding) for step in finding.trail]
     fix = finding.fix
     result["data"] = {
         "name": finding.name,
         "fingerprint": finding.fingerprint,
         "title": fix.title if fix else None,
         "applicability": fix.applicability.value if fix else None,
-        "edits": [{"range": span_range(e.span, source), "newText": e.text} for e in fix.edits] if fix else [],
+        "edits": [{"range": span_range(e.span, source, encoding), "newText": e.text} for e in fix.edits] if fix else [],
     }
     return result
 
 
-def span_range(span: Span, source: Source | None) -> dict[str, Any]:
+def span_range(span: Span, source: Source | None, encoding: str = "utf-16") -> dict[str, Any]:
     """An LSP ``Range``."""
     return {
-        "start": {"line": span.line - 1, "character": _utf16(source, span.line, span.column)},
-        "end": {"line": span.end_line - 1, "character": _utf16(source, span.end_line, span.end_column)},
+        "start": {"line": span.line - 1, "character": units(source, span.line, span.column, encoding)},
+        "end": {"line": span.end_line - 1, "character": units(source, span.end_line, span.end_column, encoding)},
     }
 
 
@@ -68,15 +69,21 @@ def uri(path: str) -> str:
     return Path(os.path.abspath(path)).as_uri()
 
 
-def _related(step: Step, sources: dict[str, Source]) -> dict[str, Any]:
+def _related(step: Step, sources: dict[str, Source], encoding: str) -> dict[str, Any]:
     source = sources.get(step.path)
     source = source.file if source else None
     end = len(source.line(step.line)) + 1 if source else 1
     span = Span(step.line, 1, step.line, end)
-    return {"location": {"uri": uri(step.path), "range": span_range(span, source)}, "message": step.message}
+    return {"location": {"uri": uri(step.path), "range": span_range(span, source, encoding)}, "message": step.message}
 
 
-def _utf16(source: Source | None, line: int, column: int) -> int:
-    if source is None:
+def units(source: Source | None, line: int, column: int, encoding: str) -> int:
+    """Code units of ``encoding`` (utf-8, utf-16 or utf-32) before a column of a line, both from 1."""
+    if source is None or encoding == "utf-32":
         return column - 1
-    return len(source.line(line)[: column - 1].encode("utf-16-le", "surrogatepass")) // 2
+    before = source.line(line)[: column - 1]
+    if before.isascii():
+        return len(before)
+    return len(before.encode(f"{encoding}-le" if encoding == "utf-16" else encoding, "surrogatepass")) // (
+        2 if encoding == "utf-16" else 1
+    )
