@@ -29,9 +29,12 @@ def hoarded(fn: Function, store: Event) -> Level | None:
     graph is there until then.
     """
     obj = store.target
-    if obj is None or obj.bounded or store.name not in GROWS or not isinstance(obj.owner, Class):
+    if obj is None or obj.bounded or store.name not in GROWS:
         return None
-    if not of_lightning(fn.project, obj.owner) or not all(map(_certain(fn), store.guards)):
+    cls = fn.definition.cls
+    if cls is None or obj.owner is not fn.project.names.family(cls) or not of_lightning(fn.project, cls):
+        return None
+    if not all(map(_certain(fn), store.guards)):
         return None
     if all(_ONCE.match(step) for step in steps(fn.project, fn.definition)):
         return None
