@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from memlint.extract import Class, Definition
+from memlint.extract import Class, Definition, walk
 from memlint.facts import Answer, Event
 from memlint.function import CONSTRUCTORS, Function
 from memlint.growth import cut, holds_tensor
 from memlint.rule import Level
+from memlint.stems import assigned
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -76,7 +77,18 @@ def _kept_graph(fn: Function, store: Event) -> bool:
     """Whether a graph that this step has built is put away, and is not there to be differentiated later."""
     if store.node is None or fn.makes(store.value) is not Answer.YES:
         return False
-    return fn.fate((store.node,)) is not Answer.YES
+    return fn.fate((store.node,)) is not Answer.YES and not _detached_by_helper(fn, store)
+
+
+def _detached_by_helper(fn: Function, store: Event) -> bool:
+    """Whether a function of the project that detaches, whatever it is given, has had the value before it is stored."""
+    expressions = [store.expr] if isinstance(store.expr, ast.expr) else []
+    for node in (n for e in list(expressions) for n in walk(e) if isinstance(n, ast.Name)):
+        expressions += assigned(fn.definition, node.id)
+    calls = {n for e in expressions for n in walk(e) if isinstance(n, ast.Call)}
+    return any(
+        isinstance(e.callee, Definition) and "detach" in e.callee.text and e.site in calls for e in fn.own("call")
+    )
 
 
 def collected(fn: Function) -> Iterator[tuple[Event, str]]:
