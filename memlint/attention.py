@@ -238,10 +238,16 @@ class _Search:
             return True
         return isinstance(parent, ast.Call) and self.drops(parent, node) and self.ends(parent, found, depth + 1)
 
-    def chained(self, product: ast.AST) -> bool:
-        """Whether a product goes on at once as the left side of another, and so was not with values."""
-        outer = self.factors(self.lifetimes.parents.get(product))
-        return outer is not None and outer[0] is product and outer[1] not in self.parameters
+    def chained(self, product: ast.AST, depth: int = 0) -> bool:
+        """Whether a product goes on at once as the left side of another, and so is not with values."""
+        parent = self.lifetimes.parents.get(product)
+        outer = self.factors(parent)
+        if outer is not None:
+            return outer[0] is product and outer[1] not in self.parameters
+        if depth or not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+            return False
+        uses = self.lifetimes.uses(parent.targets[0].id, parent)
+        return any(self.chained(use, depth + 1) for use in uses)
 
     def looked_at(self, use: ast.AST) -> bool:
         parent = self.lifetimes.parents.get(use)

@@ -35,7 +35,7 @@ class Distance:
     p: int
     dim: int
     squared: bool = False
-    plain: bool = True  # no mean, and no dimension kept
+    plain: bool = True  # no mean
     torch: bool = False
 
 
@@ -210,9 +210,9 @@ class _Search:
             return None
         first = args.pop(0) if norm and args else keywords.get("p", keywords.get("ord"))
         dim = _integer(args[0] if args else keywords.get("dim"))
-        plain = "keepdim" not in keywords and len(args) < 2 and step.method != "mean"
-        if dim is None:
-            return None
+        if dim is None or not keywords.keys() <= {"p", "ord", "dim"} or len(args) > 1:
+            return None  # a dimension that is kept is there to be multiplied with the differences, or their like
+        plain = step.method != "mean"
         if norm:
             euclidean = first is None or (isinstance(first, ast.Constant) and first.value in (None, "fro"))
             p = 2 if euclidean else _integer(first)
@@ -245,7 +245,7 @@ class _Search:
             return isinstance(node, ast.BinOp) and (self.few(node.left, depth + 1) or self.few(node.right, depth + 1))
         name = _last(node.func)
         args = list(node.args)
-        if name in ("nonzero", "argwhere"):
+        if name in ("nonzero", "argwhere", "cross"):
             return True
         if name in ("stack", "cat", "concat") and args and isinstance(args[0], (ast.List, ast.Tuple)):
             dim = _integer(args[1] if len(args) > 1 else next((k.value for k in node.keywords if k.arg == "dim"), None))
