@@ -8,16 +8,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
 
+from memlint.answers import LIMIT
 from memlint.becomes import JOINS
-from memlint.extract import children, own_nodes
+from memlint.extract import Definition, children, own_nodes
 from memlint.facts import UNKNOWN, Event, Value
 from memlint.function import Function
 from memlint.library import Row
 from memlint.lifetimes import LOOPS, Lifetimes
 from memlint.values import chain
 
+if TYPE_CHECKING:
+    from memlint.project import Project
+
 MOVES = frozenset({"to", "cuda", "type_as"})
+PLACES = frozenset({"device", "string", "number"})  # what names a device; a dtype is none of them
 DEFAULTS = ("set_default_device", "set_default_tensor_type")
 SMALL = 128  # numbers: as float32 the smallest block that the caching allocator hands out
 # As well done on any device, with the same outcome there.
@@ -114,8 +120,7 @@ class _Search:
         self.found.like = value.kind in ("tensor", "parameter", "indices") or method == "type_as"
         if self.found.like:
             return expr if chain(expr) else None
-        default = self.fn.definition.defaults.get(chain(expr))
-        named = value.kind in ("device", "string", "number") or isinstance(getattr(default, "value", None), str)
+        named = value.kind in PLACES or _names_device(self.fn.project, self.fn.definition, chain(expr), 0)
         there = named and event.value.device != "host"
         return expr if there or method == "cuda" else None
 
@@ -213,8 +218,10 @@ class _Search:
     @staticmethod
     def sized(event: Event) -> bool:
         """Whether an old constructor, ``torch.LongTensor(2, 3)``, gets sizes and not data."""
-        numbers = all(a.kind in ("number", "unknown") for a in event.args) and not event.keywords
-        return numbers and (len(event.args) > 1 or (event.args[:1] != () and event.args[0].kind == "number"))
+        kinds = [a.kind for a in event.args]
+        if event.keywords or not set(kinds) <= {"number", "shape", "unknown"}:
+            return False
+        return len(kinds) > 1 or kinds[:1] in (["number"], ["shape"])
 
     def name(self, node: ast.Name) -> bool:
         """A name that nothing but numbers was put in, and that nothing but the move reads before it is bound again."""
@@ -332,6 +339,21 @@ class _Search:
                 return True
             node = self.lifetimes.parents.get(node)
         return False
+
+
+def _names_device(project: Project, definition: Definition, parameter: str, depth: int) -> bool:
+    """Whether a parameter is a device by its default, or by what all callers hand over who are known to do so."""
+    if parameter not in definition.parameters or depth > LIMIT:
+        return False
+    if isinstance(getattr(definition.defaults.get(parameter), "value", None), str):
+        return True
+    known = set()
+    for flow, call in project.callers(definition):
+        value = project.argument(definition, parameter, flow, call) if flow.definition is not definition else None
+        if value is not None and value.kind != "none":
+            passed = value.kind == "unknown" and _names_device(project, flow.definition, value.path, depth + 1)
+            known.add(value.kind in PLACES or passed)
+    return known == {True}
 
 
 def _empty(event: Event) -> bool:
