@@ -66,12 +66,20 @@ def test_json_has_a_verdict_for_each_finding_and_harnesses_are_written(call: Any
     assert "tier harness" in again.stdout and "confirmed: peak" in again.stdout and "█" in again.stdout
 
 
-def test_an_undecided_finding_says_what_to_supply(call: Any, tmp_path: Path) -> None:
+def test_an_import_that_fails_leaves_the_function_to_run_alone(call: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import no_such_package\n" + CODE)
     result = call("train.py:9", "--device", "cpu")
+    assert result.return_value == 1
+    assert "confirmed: peak" in result.stdout and "tier isolated" in result.stdout
+
+
+def test_an_undecided_finding_says_what_to_supply(call: Any, tmp_path: Path) -> None:
+    text = CODE.replace("F.cross_entropy(model(x), y)", "F.cross_entropy(model(x) + int('x'), y)")
+    (tmp_path / "train.py").write_text(text)
+    result = call("train.py:8", "--device", "cpu")
     assert result.return_value == 0
     assert "undecided" in result.stdout
-    assert "No module named 'no_such_package'" in result.stdout and "--harness" in result.stdout
+    assert "ValueError: invalid literal for int()" in result.stdout and "--harness" in result.stdout
 
 
 def test_a_gpu_that_is_not_there_is_said_at_once(call: Any) -> None:

@@ -142,7 +142,9 @@ def go(model, loader):
     assert own_models(ast.parse(text)) == ["module.Net()"]
     made = setup(first(text, "kept.append"))
     assert "model = module.Net().to(device)\n    kind, batch = fitted(model, device)" in made
-    assert len(list(harness.written(finding(text, "kept.append"), Source("project/train.py", text), 8))) == 7
+    drafts = list(harness.drafts(finding(text, "kept.append"), Source("project/train.py", text), 8))
+    assert [draft.tier for draft in drafts] == ["called", "called", "isolated"]
+    assert [len(draft.guesses) for draft in drafts] == [1, 6, 6]
 
 
 def test_a_method_gets_an_instance() -> None:
@@ -175,8 +177,7 @@ def test_kinds_are_guessed_from_words() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("for x in y:\n    kept.append(x)\n", "module level"),
-        ("def outer():\n    def inner(x):\n        kept.append(x)\n", "calls `outer`"),
+        ("kept.append(x)\n", "module level"),
         ("async def go(x):\n    kept.append(x)\n", "coroutine"),
         ("class A:\n    kept.append(1)\n", "class body"),
     ],

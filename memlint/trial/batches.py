@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from memlint.roles import Use
+from memlint.trial.guess import Guess
 
 TARGET = re.compile(
     r"^(y|ys|t|gts?|truth|answer)$|^(y_|targ|tgt|label|lbl|gt_|truth|class|ground)|(_y|target|label|labels)s?$", re.I
@@ -37,17 +38,17 @@ _CALL_NOISE = {
 class Feed:
     """Makes expressions for the data in ``scope``.
 
-    ``targets`` are the names that loops run over, each with the loop's target; ``kind`` is the kind of batch to make,
-    unless the project's own model (``own``) says at run time which it takes.
+    ``targets`` are the names that loops run over, each with the loop's target; ``guess`` is the batch to make, unless
+    the project's own model (``own``) says at run time which it takes.
     """
 
     def __init__(
-        self, scope: ast.AST, uses: dict[str, Use], targets: dict[str, ast.expr], kind: str, own: bool
+        self, scope: ast.AST, uses: dict[str, Use], targets: dict[str, ast.expr], guess: Guess, own: bool
     ) -> None:
         self._scope = scope
         self._uses = uses
         self._targets = targets
-        self._kind = kind
+        self._guess = guess
         self._own = own
 
     def gives(self, name: str) -> str:
@@ -141,11 +142,11 @@ class Feed:
     def element(self, name: str, *, last: bool) -> str:
         if _MASK.search(name):
             return "torch.ones(BATCH, TOKENS, dtype=torch.bool)"
-        if _INDEX.search(name) and self._kind != "tokens":
+        if _INDEX.search(name) and self._guess.kind != "tokens":
             return "torch.arange(BATCH)"
         if TARGET.search(name) or last:
-            return f"targets({'kind' if self._own else repr(self._kind)})".replace("'", '"')
-        return "batch.clone()" if self._own else f'inputs("{self._kind}")'
+            return "targets(kind)" if self._own and not self._guess.target else self._guess.targets
+        return "batch.clone()" if self._own else self._guess.inputs
 
 
 def iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:

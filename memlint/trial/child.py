@@ -45,11 +45,15 @@ import ast  # noqa: E402
 
 import torch  # noqa: E402
 
+from memlint.trial import standins  # noqa: E402
 from memlint.trial.compare import compare, snapshot  # noqa: E402
 from memlint.trial.ledger import Ledger  # noqa: E402
+from memlint.trial.lenient import soften  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
+from memlint.trial.missing import Missing, MissingFinder  # noqa: E402
+from memlint.trial.substitutes import Substitutes, lenient_torch, options_given  # noqa: E402
 from memlint.trial.ticks import Enough, Watch  # noqa: E402
-from memlint.trial.watch import TICK, WATCH, Place, rewrite  # noqa: E402
+from memlint.trial.watch import EACH, HIT, TICK, WATCH, Place, count_hits, definition, loop_at, rewrite, wrap  # noqa: E402
 
 WRITES = {
     "os.remove",
@@ -65,10 +69,10 @@ WRITES = {
 
 
 class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from text in memory, with the watched loop wrapped; all others come as ever."""
+    """Imports one module from a syntax tree in memory, with the watched loop wrapped; all others come as ever."""
 
-    def __init__(self, name: str, path: str, text: str, place: Place, names: dict[str, Any]) -> None:
-        self._name, self._path, self._text, self._place, self._names = name, path, text, place, names
+    def __init__(self, name: str, path: str, tree: ast.Module, names: dict[str, Any]) -> None:
+        self._name, self._path, self._tree, self._names = name, path, tree, names
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """The specification of the one module, None for others."""
@@ -81,10 +85,59 @@ class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the text, with the names that the wrapped loop calls."""
-        tree = rewrite(ast.parse(self._text, self._path), self._place)
+        """Run the module, with the names that the wrapped loop calls."""
         vars(module).update(self._names)
-        exec(compile(tree, self._path, "exec", dont_inherit=True), vars(module))
+        exec(compile(self._tree, self._path, "exec", dont_inherit=True), vars(module))
+
+
+class LateWatch(Watch):
+    """A watch whose meter begins with the watched loop, because the set-up is the program's own."""
+
+    def __init__(self, meter: Meter, steps: int) -> None:
+        super().__init__(meter, steps)
+        self._begin = meter.begin
+        self._absent: list[str] = []
+
+    def enter(self) -> bool:
+        """The loop starts (again)."""
+        if self.count < 0:
+            self._begin()
+            Missing.computed.clear()
+        return super().enter()
+
+    def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, each of whose calls is an iteration."""
+        each = super().each_call(function)
+
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            Missing.computed.clear()
+            try:
+                return each(*args, **kwargs)
+            finally:
+                self._absent += Missing.computed
+
+        return alone
+
+    def absent(self, looped: bool) -> list[str]:
+        """The torch functions that were to compute with something absent, in the loop or in the calls."""
+        return list(dict.fromkeys(Missing.computed if looped else self._absent))
+
+
+def prepared(text: str, spec: dict[str, Any], flagged: list[int] | None) -> ast.Module:
+    """The tree of ``text`` to run: lenient along the chain, with its loop watched and the flagged statement counted."""
+    tree, place = ast.parse(text, spec["path"]), Place(spec["function"], spec["loop"])
+    loop = loop_at(tree, place)
+    if flagged:
+        count_hits(tree, flagged[0], flagged[1], 0)
+    if not spec["chain"]:
+        return rewrite(tree, place)
+    soften(tree, spec["chain"], loop)
+    function = definition(tree, place)
+    if loop is not None:
+        wrap(loop, [])
+    elif spec["chain"][0] == "" and isinstance(function, ast.FunctionDef):
+        function.decorator_list.append(ast.copy_location(ast.Name(EACH, ast.Load()), function))
+    return ast.fix_missing_locations(tree)
 
 
 def seed() -> None:
@@ -99,37 +152,56 @@ def run_arm(
     spec: dict[str, Any], text: str, device: torch.device, meter: Meter, answer: dict[str, Any]
 ) -> dict[str, Any]:
     """Run one arm under ``meter`` and put into ``answer`` what happened; returns the snapshot of its results."""
-    watch = Watch(meter, spec["steps"])
-    place = Place(spec["function"], spec["loop"])
-    names = {WATCH: watch.over, TICK: watch.condition}
-    module_finder = OneModule(spec["module"], spec["path"], text, place, names)
+    chain, looped = spec["chain"], spec["loop"] is not None
+    script = bool(chain) and chain[0] == ""
+    late = bool(chain) and (looped or script)  # what comes before the flagged code is the program's own
+    watch = (LateWatch if late else Watch)(meter, spec["steps"])
+    hits: list[int] = []
+    names: dict[str, Any] = {WATCH: watch.over, TICK: watch.condition, EACH: watch.each_call, HIT: hits.append}
     before = set(sys.modules)
-    sys.meta_path.insert(0, module_finder)
     stage, arguments, returned = "import", {}, None
-    try:
-        seed()
-        module = importlib.import_module(spec["module"])
-        stage = "setup"
-        harness = module if spec["harness"] is None else _harness(spec["harness"], module)
-        arguments = harness.setup(device)
-        stage = "run"
-        target = _target(module, getattr(harness, "target", spec["function"]), arguments)
-        seed()
-        meter.begin()
-        run = None if harness is module else getattr(harness, "run", None)
-        returned = _drive(run, target, arguments, watch, looped=spec["loop"] is not None)
-        answer.update(ended="returned", **_peak(meter))
-    except Enough:
-        answer["ended"] = "cut short"
-    except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-        answer.update(ended="out of memory", message=_first_line(error), **_peak(meter))
-    except (Exception, SystemExit) as error:
-        answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
-    finally:
-        sys.meta_path.remove(module_finder)
+    with contextlib.ExitStack() as stack:
+        try:
+            seed()
+            harness = None
+            if chain:
+                harness = _harness(spec["harness"])
+                substitutes = Substitutes(harness, device, watch.steps)
+                Missing.computed.clear()
+                names |= substitutes.calls()
+                stack.enter_context(options_given())
+                stack.enter_context(lenient_torch())
+                stack.enter_context(_finder(MissingFinder(spec["root"]), last=True))
+            tree = prepared(text, spec, spec["flagged"] if text == spec["arms"]["before"] else None)
+            stack.enter_context(_finder(OneModule(spec["module"], spec["path"], tree, names)))
+            stage = "run" if script else stage
+            module = importlib.import_module(spec["module"])
+            if not script:
+                stage = "setup"
+                if harness is not None:
+                    vars(harness)["module"] = module
+                elif spec["harness"] is not None:
+                    harness = _harness(spec["harness"], module)
+                arguments = (harness or module).setup(device)
+                stage = "run"
+                target = _target(module, getattr(harness or module, "target", spec["function"]), arguments)
+                seed()
+                if not late:
+                    meter.begin()
+                returned = _drive(getattr(harness, "run", None), target, arguments, watch, looped=looped)
+            answer.update(ended="returned", **_peak(meter))
+        except Enough:
+            answer["ended"] = "cut short"
+        except (torch.cuda.OutOfMemoryError, MemoryError) as error:
+            answer.update(ended="out of memory", message=_first_line(error), **_peak(meter))
+        except (Exception, SystemExit) as error:
+            answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
     if meter.evidence is None:
         meter.testify()
-    answer.update(readings=meter.readings, evidence=meter.evidence)
+    answer.update(readings=meter.readings, evidence=meter.evidence, hits=len(hits))
+    if chain:
+        answer["stood"] = substitutes.stood
+        answer["absent"] = watch.absent(looped) if isinstance(watch, LateWatch) else Missing.computed[:9]
     real = spec["device"] != "fake"
     compared = snapshot(returned, arguments) if real and spec["compare"] and answer["ended"] == "returned" else {}
     root = spec["root"] + os.sep
@@ -139,7 +211,17 @@ def run_arm(
     return compared
 
 
-def _harness(text: str, module: types.ModuleType) -> types.ModuleType:
+@contextlib.contextmanager
+def _finder(finder: importlib.abc.MetaPathFinder, *, last: bool = False) -> Iterator[None]:
+    """``finder`` finds modules while the block runs, before all others or after them."""
+    sys.meta_path.insert(len(sys.meta_path) if last else 0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _harness(text: str, module: types.ModuleType | None = None) -> types.ModuleType:
     harness = types.ModuleType("memlint_harness")
     vars(harness)["module"] = module
     exec(compile(text, "<harness>", "exec", dont_inherit=True), vars(harness))
@@ -226,6 +308,8 @@ def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
     """Run both arms of ``spec`` on deterministic algorithms, or where one has none, on those there are."""
     setattr(importlib.import_module("torch.utils.deterministic"), "fill_uninitialized_memory", False)  # noqa: B010
     torch.use_deterministic_algorithms(True)
+    if spec["batch"]:
+        standins.BATCH = spec["batch"]
     answer = _both_arms(spec)
     if any("deterministic" in answer[arm].get("message", "") for arm in spec["arms"]):
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -245,6 +329,9 @@ def _both_arms(spec: dict[str, Any]) -> dict[str, Any]:
         with device_for(spec["device"], spec["device_limit"]) as (device, make_meter, doubt):
             snapshots.append(run_arm(spec, spec["arms"][arm], device, make_meter(), answer[arm]))
             answer[arm]["doubt"] = doubt()
+        if arm == "before" and answer[arm]["ended"] == "failed" and len(answer[arm]["readings"]) <= 1:
+            answer |= {other: {"ended": "not run", "readings": []} for other in spec["arms"] if other != arm}
+            break
     if len(snapshots) == 2:
         answer["results"], answer["differs"] = compare(*snapshots)
     if spec["device"].startswith("cuda"):

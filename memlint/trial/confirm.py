@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from memlint.edits import apply_edits
@@ -9,11 +12,15 @@ from memlint.rule import Applicability, Claim, Finding
 from memlint.source import Source
 from memlint.target import Finder
 from memlint.trial import harness
-from memlint.trial.evidence import origin
-from memlint.trial.judge import CONFIRMED, FEW, REFUTED, UNDECIDED, Verdict, judge, undecided
-from memlint.trial.run import Limits, TrialError, Trials
+from memlint.trial.evidence import Origin, origin
+from memlint.trial.guess import refined
+from memlint.trial.judge import CONFIRMED, FEW, REFUTED, SIZES, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.run import Limits, Spec, TrialError, Trials
 
-ATTEMPTS = 8  # harnesses tried on one finding at most
+ATTEMPTS = 14  # guesses at the batches on one way to run a finding
+BUDGET = 30.0  # seconds after which no further guess is tried on one finding and device
+SMALL = 2  # examples in a batch where what a batch takes hides what the finding is about
+SAME = 2  # times that a run may end as one before it did until guesses at the batches are given up
 SUPPLY = "supply --harness FILE with setup(device)"
 
 
@@ -86,32 +93,75 @@ class Confirmer:
 
     def _outcome(self, finding: Finding, source: Source, tier: str) -> Outcome:
         if source.is_notebook:
-            raise harness.CannotRun("it stands in a notebook, which cannot be called")
+            return replace(self._outcome(*harness.as_script(finding, source), tier), finding=finding)
         claim = finding.claim or Claim.GROWTH
         edits = finding.fix.edits if finding.fix else ()
         repaired = apply_edits(source, edits) if edits else None
-        harnesses = [self.settings.harness] if self.settings.harness is not None else self._written(finding, source)
         best: Outcome | None = None
         source_of_bytes = origin(finding, source)
         for device in self._chosen_devices():
-            for text in harnesses:
-                spec = harness.spec(finding, source, repaired, text, device, self.settings.steps)
-                judged = judge(claim, self._trials.run(spec), tier, device, source_of_bytes)
-                verdict = _on_target(judged, source.path, self._trials.torch)
+            for text, verdict in self._tried(finding, source, repaired, claim, device, source_of_bytes):
                 found = Outcome(finding, verdict, text)
                 best = found if best is None or _further(verdict, best.verdict) else best
                 if verdict.status != UNDECIDED:
                     return found
-                if _hopeless(verdict):
-                    break
         assert best is not None
         reason = best.verdict.reason
         says_how = "--" in reason or "run memlint in" in reason or best.verdict.measure
         hint = "" if says_how or self.settings.harness is not None else f"; {SUPPLY}"
         return replace(best, verdict=replace(best.verdict, reason=reason + hint))
 
-    def _written(self, finding: Finding, source: Source) -> list[str]:
-        return list(harness.written(finding, source, self.settings.steps))[:ATTEMPTS]
+    def _tried(
+        self,
+        finding: Finding,
+        source: Source,
+        repaired: str | None,
+        claim: Claim,
+        device: str,
+        origin: Origin | None,
+    ) -> Iterator[tuple[str, Verdict]]:
+        """Runs of ``finding``, each a harness with its verdict, until none that is left can help."""
+        steps = self.settings.steps
+        if self.settings.harness is not None:
+            spec = harness.spec(finding, source, repaired, self.settings.harness, device, steps)
+            yield self.settings.harness, self._verdict(spec, claim, "harness", source.path, origin)[0]
+            return
+        imports, deadline = True, time.monotonic() + BUDGET
+        for draft in harness.drafts(finding, source, steps):
+            if not imports and not draft.chain:
+                continue
+            waiting, tried = list(draft.guesses), 0
+            seen = set(waiting)
+            complaints: Counter[str] = Counter()
+            while waiting and tried < ATTEMPTS and complaints.total() < SAME + len(complaints):
+                if tried and time.monotonic() > deadline:
+                    break
+                guess = waiting.pop(0)
+                tried += 1
+                text = draft.write(guess)
+                spec = harness.spec(finding, source, repaired, text, device, steps, draft)
+                verdict, complaint = self._verdict(spec, claim, draft.tier, source.path, origin)
+                if verdict.reason == SIZES:
+                    small, _ = self._verdict(replace(spec, batch=SMALL), claim, draft.tier, source.path, origin)
+                    if small.status == CONFIRMED:
+                        verdict = replace(small, reason=f"with batches of {SMALL} examples")
+                yield text, verdict
+                if verdict.before is None:
+                    return
+                imports = imports and not verdict.before.failure.startswith("import: ")
+                if _hopeless(verdict):
+                    break
+                complaints[complaint] += 1
+                better = [new for new in refined(guess, complaint) if new not in seen]
+                waiting[:0] = better
+                seen.update(better)
+
+    def _verdict(self, spec: Spec, claim: Claim, tier: str, path: str, origin: Origin | None) -> tuple[Verdict, str]:
+        """The verdict on one trial, and what the run ended with."""
+        answer = self._trials.run(spec)
+        verdict = _on_target(judge(claim, answer, tier, spec.device, origin), path, self._trials.torch)
+        arms = [answer.data.get(arm, {}) for arm in ("before", "after")]
+        return verdict, next((str(arm["message"]) for arm in arms if arm.get("message")), "")
 
     def _chosen_devices(self) -> list[str]:
         """The devices to try in turn: what was asked for, else a GPU, else fake tensors and then the CPU."""

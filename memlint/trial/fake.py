@@ -92,6 +92,8 @@ class PretendGpu(TorchFunctionMode):
             return func(*args, **kwargs) if result is NotImplemented else result
         if (result := on_gpu(func, args, kwargs)) is not NotImplemented:
             return result
+        if func is torch.Tensor.type and (wanted := _typed(*args[1:], **kwargs)):
+            return self._transfer(torch.Tensor.to, (args[0], *wanted), {})
         if func in _VALUES and isinstance(args[0], FakeTensor):
             return _values(func, *args, **kwargs)
         if func is torch.Tensor.pin_memory:
@@ -151,6 +153,50 @@ class PretendGpu(TorchFunctionMode):
         finally:
             self._converting = False
         return module
+
+
+class OldTensor:
+    """``torch.cuda.FloatTensor`` and its like of old, which an installation without CUDA cannot call."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __call__(self, *args: Any) -> torch.Tensor:
+        """A tensor of so many numbers, or of those given."""
+        if all(isinstance(a, int) for a in args) or (len(args) == 1 and isinstance(args[0], torch.Size)):
+            return torch.empty(*args, dtype=self.dtype, device=_GPU)
+        return torch.as_tensor(args[0]).to(_GPU, self.dtype)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is self.dtype
+
+
+_OLD = {
+    f"{name}Tensor": OldTensor(dtype)
+    for name, dtype in (
+        ("Float", torch.float32),
+        ("Double", torch.float64),
+        ("Half", torch.float16),
+        ("Long", torch.int64),
+        ("Int", torch.int32),
+        ("Short", torch.int16),
+        ("Char", torch.int8),
+        ("Byte", torch.uint8),
+        ("Bool", torch.bool),
+    )
+}
+
+
+def _typed(wanted: Any = None, non_blocking: bool = False) -> tuple[torch.device, torch.dtype] | None:
+    """Device and dtype that ``tensor.type(wanted)`` asks for, where it is one of the types of old."""
+    if isinstance(wanted, OldTensor):
+        return _GPU, wanted.dtype
+    module, _, name = str(getattr(wanted, "__module__", "") + "." + getattr(wanted, "__name__", "")).rpartition(".")
+    if isinstance(wanted, str):
+        module, _, name = wanted.rpartition(".")
+    if name not in _OLD or module not in ("torch", "torch.cuda"):
+        return None
+    return (_GPU if module == "torch.cuda" else _CPU), _OLD[name].dtype
 
 
 def _side(device: Any) -> str:
@@ -246,7 +292,7 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
         "max_memory_allocated": lambda *a: ledger.peak,
         "max_memory_reserved": lambda *a: ledger.peak,
     }
-    replaced: dict[str, Any] = {**nothing, **answers}
+    replaced: dict[str, Any] = {**nothing, **answers, **_OLD}
     loader_init = torch.utils.data.DataLoader.__init__
     autocast_init = torch.autocast.__init__
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from memlint.check import Options, check_paths
 from memlint.rule import Finding
 from memlint.source import Source
-from memlint.trial.roles import Roles, kinds, own_models
+from memlint.trial.guess import Guess
+from memlint.trial.lenient import bound, way
+from memlint.trial.roles import Roles, guesses, own_models
 from memlint.trial.run import Spec
-from memlint.trial.watch import Place, called, definition, first, locate
+from memlint.trial.watch import Place, bytes_at, called, definition, first, locate
 
 _NAMES = (
     "BATCH",
@@ -76,18 +80,74 @@ def place_of(finding: Finding, source: Source) -> Place:
     raise CannotRun("it stands at module level, which cannot be called: move it into a function")
 
 
-def spec(finding: Finding, source: Source, repaired: str | None, harness: str | None, device: str, steps: int) -> Spec:
+@dataclass(frozen=True)
+class Draft:
+    """A way to run what a finding flags: ``write`` makes the harness for a guess of what the batches look like.
+
+    ``chain`` are the scopes that are run leniently (`run.Spec`), none where the function is called as it stands.
+    """
+
+    tier: str
+    place: Place
+    guesses: tuple[Guess, ...]
+    write: Callable[[Guess], str]
+    chain: tuple[str, ...] = ()
+
+
+def spec(
+    finding: Finding,
+    source: Source,
+    repaired: str | None,
+    harness: str | None,
+    device: str,
+    steps: int,
+    draft: Draft | None = None,
+) -> Spec:
     """The trial of ``finding`` under ``harness``: the file as written, against ``repaired`` if there is an edit.
 
     Of a decorator's finding the harness's target is watched. Raises `CannotRun` for other code outside functions.
     """
-    target = called(harness) if harness else ""
-    decorates = bool(target and _decorated(finding, source))
-    place = first(source.text, target) if decorates else place_of(finding, source)
     module = module_of(source.path)
     arms = {"before": source.text} | ({"after": repaired} if repaired is not None else {})
-    path = str(Path(source.path).resolve())
-    return Spec(path, module.name, module.root, module.paths, place.function, place.loop, arms, harness, device, steps)
+    flagged = None
+    if draft is not None:
+        place, flagged = draft.place, bytes_at(source.text, finding.span.line, finding.span.column)
+    else:
+        target = called(harness) if harness else ""
+        decorates = bool(target and _decorated(finding, source))
+        place = first(source.text, target) if decorates else place_of(finding, source)
+    return Spec(
+        str(Path(source.path).resolve()),
+        module.name,
+        module.root,
+        module.paths,
+        place.function,
+        place.loop,
+        arms,
+        harness,
+        device,
+        steps,
+        chain=draft.chain if draft else (),
+        flagged=flagged,
+    )
+
+
+def as_script(finding: Finding, source: Source) -> tuple[Finding, Source]:
+    """A notebook's finding and code as those of a script. Raises `CannotRun` where the script has no such finding."""
+    path = f"{source.path.removesuffix('.ipynb')}_notebook.py"
+    options = Options(select=(finding.name,), cache=False, overlay={path: source.text.encode()})
+    report = check_paths([path], options)
+    found = [f for f in report.findings if f.code == finding.code and source.raw_span(f.span) == finding.span]
+    if not found:
+        raise CannotRun("it stands in a notebook, whose cells as one script do not show it")
+    return found[0], report.sources[path]
+
+
+def joined(tree: ast.Module, chain: tuple[str, ...]) -> ast.Module:
+    """The statements of the scopes of ``chain`` and of the module's own level, one after the other."""
+    scopes = [definition(tree, Place(name)) for name in dict.fromkeys(("", *chain))]
+    found = [statement for scope in scopes if scope is not None for statement in scope.body]
+    return ast.Module([s for s in found if not isinstance(s, (ast.FunctionDef, ast.ClassDef))], [])
 
 
 def _decorated(finding: Finding, source: Source) -> str:
@@ -100,19 +160,65 @@ def _decorated(finding: Finding, source: Source) -> str:
     return ""
 
 
-def written(finding: Finding, source: Source, steps: int) -> Iterator[str]:
-    """Harnesses for ``finding``, the likeliest first: each with another kind of model and batch.
+def drafts(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
+    """Ways to run what ``finding`` flags, the truest first: called with arguments, then isolated.
 
-    Raises `CannotRun` where the function cannot be reached from its module.
+    Raises `CannotRun` where there is none.
     """
+    reasons = []
+    for made in (_called, _isolated):
+        try:
+            yield from made(finding, source, steps)
+        except CannotRun as error:
+            reasons.append(error)
+    if len(reasons) == 2:
+        raise reasons[0]
+
+
+def written(finding: Finding, source: Source, steps: int) -> Iterator[str]:
+    """The harnesses of `drafts`, with the guesses that they begin with."""
+    for draft in drafts(finding, source, steps):
+        for guess in draft.guesses:
+            yield draft.write(guess)
+
+
+def _called(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
+    """The function with the file's own models or with stand-ins. Raises `CannotRun` where it cannot be reached."""
     place = place_of(finding, source)
     tree = ast.parse(source.text)
     function, owner = _function(tree, place)
-    likely = kinds(owner or function)
+    likely = guesses(owner or function, tree)
+
+    def write(guess: Guess, model: str = "") -> str:
+        return _text(finding, place, steps, Roles(tree, function, owner, place, guess, model))
+
     for model in own_models(tree)[:2]:
-        yield _text(finding, place, steps, Roles(tree, function, owner, place, likely[0], model))
-    for kind in likely:
-        yield _text(finding, place, steps, Roles(tree, function, owner, place, kind))
+        yield Draft("called", place, likely[:1], partial(write, model=model))
+    yield Draft("called", place, likely, write)
+
+
+def _isolated(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
+    """The script, or the function alone, with stand-ins for what fails. Raises `CannotRun` where nothing recurs."""
+    tree = ast.parse(source.text)
+    place = locate(source.text, finding.span.line, finding.span.column)
+    chain = way(tree, place.function)
+    if place.loop is None and not place.function:
+        raise CannotRun("it stands at module level outside any loop, which cannot be called: move it into a function")
+    scope = joined(tree, chain)
+    names = dict.fromkeys(name for node in scope.body for name in bound(node, definitions=False))
+
+    def write(guess: Guess) -> str:
+        owner = None
+        roles = Roles(tree, scope, None, place, guess)
+        made = roles.stand_ins([*names, *roles.iterated()])
+        if chain[0] != "":
+            function, owner = _function(tree, Place(chain[0]))
+            roles = Roles(tree, function, owner, place, guess)
+            roles.quiet = "Missing()"
+            return _text(finding, place, steps, roles, made, chain[0])
+        return _standing(finding, place, steps, made)
+
+    yield Draft("isolated", place, guesses(scope, tree), write, chain)
 
 
 def _function(tree: ast.Module, place: Place) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ast.ClassDef | None]:
@@ -129,7 +235,9 @@ def _function(tree: ast.Module, place: Place) -> tuple[ast.FunctionDef | ast.Asy
     return node, outer if isinstance(outer, ast.ClassDef) else None
 
 
-def _text(finding: Finding, place: Place, steps: int, roles: Roles) -> str:
+def _text(
+    finding: Finding, place: Place, steps: int, roles: Roles, standins: dict[str, str] | None = None, target: str = ""
+) -> str:
     made = roles.make()
     lines = list(made.lines)
     own = next((i for i, line in enumerate(lines) if " = module." in line and ".to(device)" in line), None)
@@ -140,26 +248,52 @@ def _text(finding: Finding, place: Place, steps: int, roles: Roles) -> str:
     if len(returned) > 100:
         returned = "return {\n" + "".join(f"        {argument},\n" for argument in arguments) + "    }"
     body = "\n".join(f"    {line}" for line in [*lines, returned])
-    used = [name for name in _NAMES if re.search(rf"\b{name}\b", body)]
-    imports = ["import torch"] * ("torch." in body)
-    if "SimpleNamespace" in body:
-        imports = ["from types import SimpleNamespace", "", *imports]
-    if used:
-        imports += ["", f"from memlint.trial.standins import {', '.join(used)}"]
-    head = "\n".join(imports).strip("\n")
     at = f"{finding.path}:{finding.span.line}"
-    return f'''"""How memlint confirm calls `{place.function}` for {finding.code} {finding.name} at {at}.
+    called = target or place.function
+    standing = _standins(standins) if standins is not None else ""
+    return f'''"""How memlint confirm calls `{called}` for {finding.code} {finding.name} at {at}.
 
 Edit it to your model and data and keep it: memlint confirm --harness THIS_FILE {at}
 `module` is the module under test; what setup returns are the arguments (`self`: the object whose method is called).
 """
 
-{head}
+{_imports(body + standing)}
 
 STEPS = {steps}
-target = "{place.function}"
+target = "{called}"
 
 
 def setup(device):
 {body}
-'''
+{standing}'''
+
+
+def _standing(finding: Finding, place: Place, steps: int, standins: dict[str, str]) -> str:
+    body = _standins(standins)
+    at = f"{finding.path}:{finding.span.line}"
+    return f'''"""How memlint confirm runs the script for {finding.code} {finding.name} at {at}.
+
+A name gets what `standins` makes for it where the script's own statement fails.
+"""
+
+{_imports(body)}
+
+STEPS = {steps}
+{body}'''
+
+
+def _standins(made: dict[str, str]) -> str:
+    lines = "".join(f'        "{name}": lambda: {expression},\n' for name, expression in made.items())
+    return f"\n\ndef standins(device, names):\n    return {{\n{lines}    }}\n"
+
+
+def _imports(body: str) -> str:
+    used = [name for name in _NAMES if re.search(rf"\b{name}\b", body)]
+    imports = ["import torch"] * ("torch." in body)
+    if "SimpleNamespace" in body:
+        imports = ["from types import SimpleNamespace", "", *imports]
+    if "Missing()" in body:
+        imports += ["", "from memlint.trial.missing import Missing"]
+    if used:
+        imports += ["", f"from memlint.trial.standins import {', '.join(used)}"]
+    return "\n".join(imports).strip("\n")

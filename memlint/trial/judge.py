@@ -22,6 +22,7 @@ PRETENDED = "fake tensors do no work, so how long they take says nothing: use --
 ELSEWHERE = "less is used once repaired, but what allocates it leads neither to the finding nor to what it keeps"
 FREES = "without the line more is alive: it does free something"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
+SIZES = "repaired, less is held in between, but with these sizes the peak lies elsewhere"
 MEASURES = {
     Claim.GROWTH: "device_growth",
     Claim.PEAK: "device_peak",
@@ -188,6 +189,11 @@ def judge(
         return replace(verdict, reason=ELSEWHERE)
     if saved:
         return replace(verdict, status=CONFIRMED)
+    if "hits" in data["before"] and not data["before"]["hits"]:
+        return replace(verdict, measure="", reason="the flagged line was not reached in the iterations that were run")
+    if absent := data["before"].get("absent"):
+        said = ", ".join(absent[:3])
+        return replace(verdict, measure="", reason=f"in the loop torch ({said}) is to compute with what is not there")
     if claim is not Claim.TIME and not before.churn and not after.churn:
         return replace(verdict, measure="", reason=IDLE)
     host = before.host_growth - after.host_growth
@@ -195,8 +201,17 @@ def judge(
     if claim is Claim.GROWTH and (noise > UNCLEAR or BLOCK < host <= noise):
         figures = f"{host / 1024:,.1f} KiB less an iteration, give or take {noise / 1024:,.1f}"
         return replace(verdict, measure="host_growth", reason=f"on the host, {figures}: raise --steps")
+    own = not data["before"].get("stood", tier in ("called", "isolated"))  # whether the sizes are the program's own
+    if claim is Claim.PEAK and not own and _area(data["before"]) > _area(data["after"]):
+        return replace(verdict, reason=SIZES)
     reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
     return replace(verdict, status=REFUTED, reason=reason)
+
+
+def _area(arm: dict[str, Any]) -> float:
+    """Bytes held, summed over all that the iterations allocated and released; 0 where nobody counted."""
+    areas = [reading.get("area", 0.0) for reading in arm["readings"]]
+    return float(areas[-1] - areas[0])
 
 
 def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: Origin | None, alone: str) -> Verdict:

@@ -35,13 +35,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak: most bytes alive on the device since `reset_peak`.
         churn: bytes allocated on the device in all.
         host: bytes now alive on the host side.
+        area: the sum of `live` after each allocation and each release, a measure of what is held in between.
         towards: where results lie while a transfer goes on, whatever their inputs; None at other times.
     """
 
     def __init__(self, everywhere: bool = True, limit: int | None = None, late: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.account = Account()
-        self.live = self.peak = self.churn = self.host = 0
+        self.live = self.peak = self.churn = self.host = self.area = 0
         self.towards: str | None = None
         self._everywhere = everywhere
         self._limit = limit
@@ -104,6 +105,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.account.enter(self._stacks.get(key, 0), size, key)
         self.live += size
         self.churn += max(size, 0)
+        self.area += self.live
         self.peak = max(self.peak, self.live)
         if size > 0 and self._limit is not None and self.live > self._limit:
             raise OverLimit(f"the device memory limit of {self._limit} bytes is passed")

@@ -36,6 +36,10 @@ class Allocator(Protocol):
         """Bytes allocated in all."""
 
     @property
+    def area(self) -> int:
+        """The sum of `live` after each allocation and each release, 0 where nobody counts it."""
+
+    @property
     def host(self) -> int:
         """What of the live bytes stands in this process's own heap."""
 
@@ -50,7 +54,7 @@ class Allocator(Protocol):
 class CudaAllocator:
     """The statistics of CUDA's caching allocator, in bytes that blocks handed out take up."""
 
-    host = 0
+    host = area = 0
     recorder: Recorder | None
 
     def __init__(self, device: torch.device, limit: int | None = None) -> None:
@@ -182,6 +186,11 @@ class LedgerAllocator:
         self._ledger.reset_peak()
 
     @property
+    def area(self) -> int:
+        """The sum of `live` after each allocation and each release."""
+        return self._ledger.area
+
+    @property
     def host(self) -> int:
         """Bytes of tensors in this process's heap, which are no host growth of their own."""
         return self._ledger.live if self._real else 0
@@ -238,6 +247,7 @@ class Meter:
                 "live": counts.live - self.start,
                 "peak": counts.peak - self.start,
                 "churn": counts.churn - self._between,
+                "area": counts.area,
                 "host": heap() - counts.host,
                 "seconds": now - self._since,
                 **self._from,

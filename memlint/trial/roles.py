@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from memlint.roles import Use, uses
 from memlint.trial.batches import TARGET, Feed, dotted, iterations
+from memlint.trial.guess import Guess
 from memlint.trial.watch import Place
 
+UNKNOWN = "0.1"  # a number of which nothing is known
 KINDS = ("classes", "tokens", "values", "images", "same", "maps")
 
 _WORDS: tuple[tuple[str, str], ...] = (
@@ -52,6 +55,14 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
 )
 
 
+_CHANNELS = re.compile(r"(^|_)channels?$|^nc$|^in_chans?$|^image_channels")
+_SIDE = re.compile(
+    r"^(im(age|g)?_?(size|dim|side|h|height|w|width|sz))$|^(crop|input|image|img)_?(size|res)$|^resolution$"
+)
+_LENGTH = re.compile(r"^(block_size|seq_?len(gth)?|sequence_length|max_?(seq_?)?len(gth)?|bptt|context_length)$")
+_OPTIONS = re.compile(dict(_ROLE_NAMES)["options"], re.I)
+
+
 @dataclass
 class Setup:
     """A set-up in the making: statements, in order, and the argument that each parameter gets."""
@@ -63,34 +74,36 @@ class Setup:
 
 
 class Roles:
-    """Makes the set-up of one function.
+    """Makes the set-up of one function, or stand-ins for names in a ``scope`` of which it is a part.
 
-    ``kind`` is the kind of batch to try, ``model`` an expression for the project's own model, or "" for a stand-in.
+    ``guess`` is the batch to try, ``model`` an expression for the project's own model, or "" for a stand-in.
     """
 
     def __init__(
         self,
         tree: ast.Module,
-        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        function: ast.AST,
         owner: ast.ClassDef | None,
         place: Place,
-        kind: str,
+        guess: Guess,
         model: str = "",
     ) -> None:
         self._tree = tree
         self._function = function
         self._owner = owner
         self._place = place
-        self._kind = kind
+        self._guess = guess
         self._model = model
         self._scope: ast.AST = owner or function
         self._uses = uses(self._scope)
         self._targets = dict(iterations(self._scope))
-        self._feed = Feed(self._scope, self._uses, self._targets, kind, bool(model))
+        self._feed = Feed(self._scope, self._uses, self._targets, guess, bool(model))
         self._setup = Setup()
+        self.quiet = "Quiet()"  # an expression for what only takes notes
 
     def make(self) -> Setup:
         """The set-up: an instance for a method, and an argument for every parameter that needs one."""
+        assert isinstance(self._function, (ast.FunctionDef, ast.AsyncFunctionDef))
         arguments = self._function.args
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         if self._owner is not None and not _is_static(self._function):
@@ -110,13 +123,56 @@ class Roles:
             self._setup.arguments[name] = self._made(name, name, role)
         return self._setup
 
+    def stand_ins(self, names: Iterable[str]) -> dict[str, str]:
+        """For each of ``names`` whose role tells what it holds, an expression that makes one.
+
+        In it ``names["…"]`` is what another of them holds.
+        """
+        roles = {name: self._role(name) for name in names}
+        model = next((name for name, role in roles.items() if role == "model"), "")
+        optimizer = next((name for name, role in roles.items() if role == "optimizer"), "")
+        weights = f'names["{model}"]' if model else f'StandIn("{self._guess.kind}")'
+        descent = f"torch.optim.SGD({weights}.parameters(), lr=0.01)"
+        made: dict[str, str] = {}
+        for name, role in roles.items():
+            if role == "model":
+                made[name] = self._model_expression(name)
+            elif role == "optimizer":
+                made[name] = descent
+            elif role == "scheduler":
+                made[name] = f"torch.optim.lr_scheduler.StepLR({f'names[{optimizer!r}]' if optimizer else descent}, 99)"
+            elif role == "tensor":
+                made[name] = self._feed.element(name.rpartition(".")[2], last=False)
+            elif role == "loader":
+                made[name] = f"Batches(STEPS + 1, lambda: {self._feed.batch(name)})"
+            elif role == "number":
+                if (value := self._number(name)) != UNKNOWN:
+                    made[name] = value
+            elif role not in ("quiet", "sequence", "options") or (role == "options" and _OPTIONS.search(name)):
+                made[name] = self._made(name, name, role)
+        return made
+
+    def needed(self, name: str) -> bool:
+        """Whether the function cannot do with ``name`` as None: it counts with it."""
+        return any(
+            isinstance(node, (ast.BinOp, ast.Compare))
+            and not any(isinstance(operator, (ast.Is, ast.IsNot)) for operator in getattr(node, "ops", ()))
+            and any(dotted(part) == name for part in ast.iter_child_nodes(node))
+            for node in ast.walk(self._function)
+        )
+
+    def iterated(self) -> list[str]:
+        """The names that loops run over."""
+        return list(self._targets)
+
     def _skips(self, name: str, role: str, defaults: dict[str, ast.expr]) -> bool:
         """Whether the parameter keeps its default: it has one that will do."""
         if name not in defaults or name in re.findall(r"\w+", self._place.source):
             return name in defaults and role not in ("number", "loader")
         default = defaults[name]
         empty = isinstance(default, ast.Constant) and default.value is None
-        return not (empty and role in ("model", "loader", "device", "criterion") and not self._guarded(name))
+        wanted = role in ("model", "loader", "device", "criterion") and not self._guarded(name)
+        return not (empty and (wanted or (role == "number" and self.needed(name))))
 
     def _guarded(self, name: str) -> bool:
         """Whether the function asks if ``name`` was given at all."""
@@ -224,10 +280,10 @@ class Roles:
         if role == "tensor":
             return self._feed.element(name.rpartition(".")[2], last=False) + ".to(device)"
         return {
-            "criterion": f'loss_of("{self._kind}")',
+            "criterion": f'loss_of("{self._guess.kind}")',
             "scaler": "torch.amp.GradScaler(device.type)",
             "device": "device",
-            "quiet": "Quiet()",
+            "quiet": self.quiet,
             "sequence": "torch.rand(STEPS).to(device)",
         }.get(role) or self._number(name)
 
@@ -244,7 +300,7 @@ class Roles:
         last = name.rpartition(".")[2].lower()
         if last in re.findall(r"\w+", self._place.source.lower()):
             return "STEPS"
-        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), "0.1")
+        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), UNKNOWN)
 
     def _epochs(self) -> bool:
         """Whether the watched loop runs over epochs, with whole loaders inside."""
@@ -258,7 +314,9 @@ class Roles:
         if self._model:
             return self._model
         gives = self._feed.gives(name)
-        return f'StandIn("{self._kind}")' if gives == "logits" else f'StandIn("{self._kind}", gives="{gives}")'
+        return (
+            f'StandIn("{self._guess.kind}")' if gives == "logits" else f'StandIn("{self._guess.kind}", gives="{gives}")'
+        )
 
     def _instance(self, order: tuple[str, ...]) -> None:
         """The object whose method is flagged: its class's arguments, and the attributes that its methods read."""
@@ -306,6 +364,41 @@ class Roles:
         self._setup.lines.append(f"owner = instance(module.{owner.name}, {{{wanted}}}, {{{lacked}}})")
         moved = any("Module" in ast.unparse(base) for base in owner.bases)
         self._setup.arguments["self"] = "owner.to(device)" if moved else "owner"
+
+
+def guesses(function: ast.AST, tree: ast.Module) -> tuple[Guess, ...]:
+    """The batches to try on ``function``, the likeliest first, with the sizes that ``tree`` names."""
+    sizes = _constants(tree)
+    channels = next((sizes[name] for name in sizes if _CHANNELS.search(name) and sizes[name] in (1, 3, 4)), 3)
+    side = next((sizes[name] for name in sizes if _SIDE.search(name) and 8 <= sizes[name] <= 512), 32)
+    length = next((sizes[name] for name in sizes if _LENGTH.search(name) and 2 <= sizes[name] <= 1024), 0)
+    made = []
+    for kind in kinds(function):
+        guess = Guess(kind)
+        if kind in ("images", "maps") and (channels, side) != (3, 32):
+            guess = Guess(kind, (channels, side, side))
+        elif kind == "tokens" and length:
+            guess = Guess(kind, (length,), words=True)
+        made.append(guess)
+    return tuple(made)
+
+
+def _constants(tree: ast.Module) -> dict[str, int]:
+    """Whole numbers by name: assigned, given as defaults, or those of command line options."""
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        name, value = "", None
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
+            name, value = ast.unparse(node.targets[0]).rpartition(".")[2], node.value
+        elif isinstance(node, ast.keyword) and node.arg:
+            name, value = node.arg, node.value
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith(".add_argument"):
+            words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            name = words[-1].lstrip("-").replace("-", "_") if words else ""
+            value = next((k.value for k in node.keywords if k.arg == "default"), None)
+        if name and isinstance(value, ast.Constant) and type(value.value) is int:
+            found.setdefault(name.lower(), value.value)
+    return found
 
 
 def kinds(function: ast.AST) -> list[str]:

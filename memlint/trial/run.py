@@ -33,6 +33,11 @@ class Spec:
         arms: the texts, "before" and, where there is a repair, "after".
         harness: source text with `setup(device)`, and `run(function, arguments)` and `target` if need be; None where
             the module has `setup` and `target` itself.
+        chain: the scopes that are run leniently (`lenient.soften`), from a start that can be called ("": the file is
+            run as a script) to `function`; empty where everything runs as written.
+        flagged: line (from 1) and column (from 0, in bytes) of the flagged statement as written, whose runs are
+            counted.
+        batch: examples in a batch that memlint makes, None for the usual number.
         device: "fake", "cpu" or "cuda:N".
         device_limit: bytes of device memory for one arm.
     """
@@ -49,6 +54,9 @@ class Spec:
     steps: int = 12
     compare: bool = True
     device_limit: int | None = None
+    chain: tuple[str, ...] = ()
+    flagged: tuple[int, int] | None = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True)

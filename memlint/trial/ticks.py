@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 GRACE = 3  # times that a loop may start again after the last step before the run is cut short
@@ -74,6 +75,21 @@ class Watch:
     def close(self) -> None:
         """The loop has ended, in whatever way, and what it has made is still there."""
         self._meter.testify()
+
+    def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, each of whose calls is an iteration; after the last step a call ends the run."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self.count >= self.steps:
+                raise Enough
+            self.enter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.tick()
+
+        return watched
 
 
 class Watched:

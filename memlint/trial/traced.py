@@ -196,6 +196,11 @@ class View:
         return int(self._allocator.churn)
 
     @property
+    def area(self) -> int:
+        """The sum of `live` after each allocation and each release."""
+        return int(self._allocator.area)
+
+    @property
     def host(self) -> int:
         """What of the live bytes stands in this process's own heap."""
         return int(self._allocator.host)

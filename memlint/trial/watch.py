@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # as Python counts lines: str.splitlines ends some at a form feed
 WATCH, TICK, CALL, HIT = "__memlint_watch__", "__memlint_tick__", "__memlint_call__", "__memlint_hit__"
+EACH = "__memlint_each__"
+Loop = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WITHIN_A_STEP = ("parameters", "named_parameters", "param_groups", "modules", "children", "items", "values", "keys")
@@ -70,7 +72,7 @@ def decorated(tree: ast.Module, line: int) -> str:
     """The dotted path of the function that a decorator at ``line`` decorates, or ""."""
 
     def within(scope: ast.AST, names: tuple[str, ...]) -> str:
-        for node in _own(scope):
+        for node in own(scope):
             if isinstance(node, _DEFINITIONS):
                 path = (*names, node.name)
                 lines = [(d.lineno, d.end_lineno or d.lineno) for d in node.decorator_list]
@@ -121,14 +123,28 @@ def rewrite(tree: ast.Module, place: Place, key: int | None = None) -> ast.Modul
         docstring = ast.get_docstring(scope, clean=False) is not None
         scope.body.insert(int(docstring), _called(CALL, keys, scope.body[0]))
         return ast.fix_missing_locations(tree)
-    loop = next((loop for number, loop in enumerate(_loops(scope)) if number == place.loop), None)
+    loop = loop_at(tree, place)
+    if loop is not None:
+        wrap(loop, keys)
+    return ast.fix_missing_locations(tree)
+
+
+def wrap(loop: Loop, keys: list[ast.expr]) -> None:
+    """Make ``loop`` itself call the watch with ``keys`` whenever an iteration begins or ends."""
     if isinstance(loop, ast.While):
         tick = ast.Call(ast.Name(TICK, ast.Load()), keys, [])
         loop.test = ast.BoolOp(ast.And(), [tick, loop.test])
-    elif loop is not None:
+    else:
         owner = loop if isinstance(loop, ast.For) else loop.generators[0]
         owner.iter = ast.Call(ast.Name(WATCH, ast.Load()), [owner.iter, *keys], [])
-    return ast.fix_missing_locations(tree)
+
+
+def loop_at(tree: ast.Module, place: Place) -> Loop | None:
+    """The syntax of the loop that ``place`` names, or None where the tree has none."""
+    scope = definition(tree, place)
+    if scope is None or place.loop is None:
+        return None
+    return next((loop for number, loop in enumerate(_loops(scope)) if number == place.loop), None)
 
 
 def count_hits(tree: ast.Module, line: int, column: int, key: int) -> ast.Module:
@@ -166,7 +182,7 @@ def definition(
     """The syntax of the function that ``place`` names, or None where the tree has none."""
     node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef = tree
     for name in place.parts:
-        found = [child for child in _own(node) if isinstance(child, _DEFINITIONS) and child.name == name]
+        found = [child for child in own(node) if isinstance(child, _DEFINITIONS) and child.name == name]
         if not found:
             return None
         node = found[-1]
@@ -196,18 +212,16 @@ def _recurs(loop: ast.AST, field: str, child: ast.AST) -> bool:
     return child is not loop.generators[0]  # type: ignore[attr-defined]
 
 
-def _own(scope: ast.AST) -> Iterator[ast.AST]:
+def own(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of ``scope`` in reading order, without those of the functions and classes inside it."""
     for child in ast.iter_child_nodes(scope):
         yield child
         if not isinstance(child, (*_DEFINITIONS, ast.Lambda)):
-            yield from _own(child)
+            yield from own(child)
 
 
-def _loops(
-    scope: ast.AST,
-) -> Iterator[ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp]:
-    return (node for node in _own(scope) if isinstance(node, _LOOPS))
+def _loops(scope: ast.AST) -> Iterator[Loop]:
+    return (node for node in own(scope) if isinstance(node, _LOOPS))
 
 
 def _iterated(loop: ast.AST) -> ast.expr:

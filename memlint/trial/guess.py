@@ -1,0 +1,239 @@
+"""What a batch looks like: a first guess by words in the code, and better ones from what the forward complains of."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+BATCH, TOKENS = 32, 16  # as `standins` has them
+SIDES = (28, 32, 64, 84, 96, 112, 128, 160, 224, 256, 299)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A batch: of ``kind``, or where that is known better, of examples of ``shape``, which are ``words`` or values.
+
+    Attributes:
+        kind: as `standins.inputs` and `standins.targets` have it.
+        shape: of one example, without the batch.
+        words: whether the examples are whole numbers.
+        target: an expression for what a model should say, "" for the kind's own.
+    """
+
+    kind: str
+    shape: tuple[int, ...] = ()
+    words: bool = False
+    target: str = ""
+
+    @property
+    def inputs(self) -> str:
+        """An expression for one batch."""
+        if not self.shape and not self.words:
+            return f'inputs("{self.kind}")'
+        sizes = ", ".join(map(str, self.shape)) if self.shape else "TOKENS"
+        return f"torch.randint(2, (BATCH, {sizes}))" if self.words else f"torch.rand(BATCH, {sizes})"
+
+    @property
+    def targets(self) -> str:
+        """An expression for what a model should say to it."""
+        return self.target or f'targets("{self.kind}")'
+
+    @property
+    def example(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return self.shape or {"tokens": (TOKENS,), "images": (3, 32, 32), "maps": (3, 32, 32)}.get(self.kind, (64,))
+
+
+def refined(guess: Guess, message: str) -> list[Guess]:
+    """Better guesses, the likeliest first, after a run with ``guess`` failed with ``message``; none where it tells
+    nothing."""
+    for pattern, improve in _COMPLAINTS:
+        if match := re.search(pattern, message):
+            return [better for better in improve(guess, match) if better != guess]
+    return []
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text))
+
+
+def _features(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """A linear layer got ``got`` features and wants ``wanted``."""
+    got, wanted = int(match["got"]), int(match["wanted"])
+    example = guess.example
+    if guess.words:
+        return [replace(guess, words=False, shape=(wanted,))]
+    beside = got - math.prod(example)  # features that are joined to the batch's own
+    if 0 < beside < wanted:
+        flat = replace(guess, shape=(wanted - beside,))
+        return [*_pictures(guess, wanted - beside), flat] if len(example) > 1 else [flat]
+    if len(example) == 1 or example[-1] == got:
+        return [replace(guess, shape=(*example[:-1], wanted)), *_pictures(guess, wanted)]
+    if got == math.prod(example):
+        return [*_pictures(guess, wanted), replace(guess, shape=(wanted,))]
+    return [*_other_sides(guess, got, wanted), replace(guess, shape=(wanted,))]
+
+
+def _pictures(guess: Guess, numbers: int) -> list[Guess]:
+    """Square pictures of so many numbers."""
+    sides = [(c, math.isqrt(numbers // c)) for c in (1, 3) if numbers % c == 0]
+    return [replace(guess, shape=(c, s, s)) for c, s in sides if c * s * s == numbers and s > 1]
+
+
+def _other_sides(guess: Guess, got: int, wanted: int) -> list[Guess]:
+    """Pictures whose features after some layers may come out as wanted: the ratio tells which way to go."""
+    if len(guess.example) < 2:
+        return []
+    channels, side = guess.example[0], guess.example[-1]
+    dimensions = len(guess.example) - 1
+    scaled = round(side * (wanted / max(got, 1)) ** (1 / dimensions))
+    usual = sorted(SIDES, key=lambda s: abs(s - scaled))
+    sides = dict.fromkeys((*usual[:1], scaled, *usual[1:2]))
+    return [replace(guess, shape=(channels, *[s] * dimensions)) for s in sides if 1 < s <= 512 and s != side]
+
+
+def _channels(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    wanted, example = int(match["wanted"]), guess.example
+    sizes = example[1:] if len(example) > 1 else (32, 32)
+    better = [replace(guess, shape=(wanted, *sizes), words=False)]
+    if len(example) == 3 and example[-1] == wanted:
+        better.insert(0, replace(guess, shape=(wanted, *example[:-1])))
+    return better
+
+
+def _dimensions(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """A convolution, a norm or a recurrent layer wants ``dim`` dimensions, the batch among them."""
+    wanted = int(match["dim"]) - 1
+    example = guess.example
+    if wanted == 1:
+        return [replace(guess, shape=(math.prod(example),))]
+    if wanted == 2:
+        return [replace(guess, shape=(TOKENS, example[-1]), words=False)]
+    channels = example[0] if len(example) > 1 else 3
+    side = example[-1] if len(example) > 1 else 32
+    return [replace(guess, shape=(channels, *[side] * (wanted - 1)), words=False)]
+
+
+def _larger(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    example = guess.example
+    if len(example) < 2:
+        return [replace(guess, shape=(3, 64, 64), words=False)]
+    return [replace(guess, shape=(example[0], *[s * 2 for s in example[1:]]))] if example[-1] < 256 else []
+
+
+def _words(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [] if guess.words else [replace(guess, words=True, shape=guess.example if len(guess.example) == 1 else ())]
+
+
+def _values(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [replace(guess, words=False, kind="images", shape=())]
+
+
+def _recurrent(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    wanted = int(match["wanted"])
+    before = guess.example[:-1] if len(guess.example) > 1 else (TOKENS,)
+    return [replace(guess, shape=(*before[-1:], wanted), words=False)]
+
+
+def _viewed(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """A batch is seen as ``view``, which its numbers do not fill: what follows the first size is one example."""
+    sizes = [int(n) for n in re.findall(r"-?\d+", match["view"])]
+    one = math.prod(abs(n) for n in sizes[1:])
+    if guess.words or one < 2:
+        return []
+    if math.prod(guess.example) == BATCH * one or len(sizes) < 2:
+        return []
+    flat = replace(guess, shape=(one,))
+    if int(match["total"]) != BATCH * math.prod(guess.example):
+        return _other_sides(guess, int(match["total"]) // BATCH, one)
+    return [*_pictures(guess, one), flat]
+
+
+def _like(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """The target should have the output's shape."""
+    return [replace(guess, target=f"torch.rand({_sizes(match['wanted'])})")]
+
+
+def _sizes(text: str) -> str:
+    numbers = _numbers(text)
+    return ", ".join("BATCH" if i == 0 and n == BATCH else str(n) for i, n in enumerate(numbers)) + (
+        "," if len(numbers) == 1 else ""
+    )
+
+
+def _classes(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """The target should be one class number for each of so many outputs."""
+    return [replace(guess, target=f"torch.randint(2, ({_sizes(match['wanted'])}))")]
+
+
+def _one_class_each(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [replace(guess, target="torch.randint(2, (BATCH,))")]
+
+
+def _whole_targets(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [replace(guess, target="torch.randint(2, (BATCH,))"), *_words(guess, match)]
+
+
+def _real_targets(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    target = "torch.rand(BATCH)" if "randint(2, (BATCH,))" in guess.target or not guess.target else guess.target
+    return [replace(guess, target=target), replace(guess, target="torch.rand(BATCH, 1)")]
+
+
+def _more(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """Examples with more dimensions are indexed."""
+    if len(guess.example) > 2:
+        return []
+    return [replace(guess, kind="images", shape=(3, 32, 32) if len(guess.example) == 2 else ()), *_sequence(guess)]
+
+
+def _sequence(guess: Guess) -> list[Guess]:
+    return [replace(guess, shape=(TOKENS, guess.example[-1]), words=False)] if len(guess.example) == 1 else []
+
+
+def _size(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """What is joined differs in a size, of which one is the batch's own: so the other is what it should be."""
+    sizes = {int(match["a"]), int(match["b"])}
+    example = guess.example
+    other = sizes - {example[-1]}
+    if len(example) < 3 or example[-1] not in sizes or len(other) != 1:
+        return []
+    return [replace(guess, shape=(example[0], *[other.pop()] * (len(example) - 1)))]
+
+
+def _tokens(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """Two lengths along a sequence differ: the one that is not ours is the model's own."""
+    sizes = {int(match["a"]), int(match["b"])} - set(guess.example) - {BATCH}
+    index = int(match["at"])
+    example = guess.example
+    if not sizes or index > len(example) or index == 0:
+        return []
+    return [replace(guess, shape=(*example[: index - 1], min(sizes), *example[index:]))]
+
+
+_COMPLAINTS = (
+    (r"shapes cannot be multiplied \(\d+x(?P<got>\d+) and (?P<wanted>\d+)x", _features),
+    (r"same reduction dim, but got \[\d+, (?P<got>\d+)\] X \[(?P<wanted>\d+)", _features),
+    (r"normalized_shape=\[(?:\d+, )*(?P<wanted>\d+)\].*input of size ?\[(?:\d+, )*(?P<got>\d+)\]", _features),
+    (r"expected input\[[\d, ]+\] to have (?P<wanted>\d+) channels", _channels),
+    (r"running_mean should contain \d+ elements not (?P<wanted>\d+)", _channels),
+    (r"[Ee]xpected \dD \(unbatched\) or (?P<dim>\d)D \(batched\)", _dimensions),
+    (r"[Ee]xpected (?:\dD or )?(?P<dim>\d)D input", _dimensions),
+    (r"Kernel size can't be greater|[Oo]utput size is too small|non-positive|padding size should be less", _larger),
+    (r"Expected more than 1 value per channel", _larger),
+    (r"Input type \(long", _values),
+    (r"'indices' to have (?:one of the following )?scalar types?:? ?:?\w*Long", _words),
+    (r"embedding.*(?:Long|Int)|indices.*(?:Long|integer)|must be (?:integer|Long)", _words),
+    (r"input\.size\(-1\) must be equal to input_size.*[Ee]xpected (?P<wanted>\d+)", _recurrent),
+    (r"shape '\[(?P<view>[-\d, ]+)\]' is invalid for input of size (?P<total>\d+)", _viewed),
+    (r"target size \(torch\.Size\(\[[\d, ]*\]\)\).*input size \(torch\.Size\(\[(?P<wanted>[\d, ]+)\]\)\)", _like),
+    (r"batch_size \((?P<wanted>\d+)\) to match target batch_size", _classes),
+    (r"0D or 1D target|1D target tensor expected|multi-target not supported|Expected target size", _one_class_each),
+    (r"[Ee]xpected (?:floating point type|scalar type Float|dtype Float).*(?:Long|Int)", _real_targets),
+    (r"can't be cast to .*(?:Long|Int)|Found dtype Long but expected Float|not implemented for 'Long'", _real_targets),
+    (r"expected scalar type Long|not implemented for 'Float'|[Ee]xpected.*Long", _whole_targets),
+    (r"too many indices for tensor|Dimension out of range", _more),
+    (r"not enough values to unpack \(expected (?P<dim>[2-5]), got \d\)", _dimensions),
+    (r"except in dimension \d\. Expected (?P<a>\d+) .*? got (?P<b>\d+)", _size),
+    (r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\).*dimension (?P<at>\d+)", _tokens),
+)

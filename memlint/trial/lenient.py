@@ -1,0 +1,242 @@
+"""Makes a program go on to its flagged loop although data, packages or arguments are not there.
+
+Along the way from a start (the script, or a function) to the loop each statement that fails leaves stand-ins in the
+names that it should have bound, branches that lead to the loop are taken, and returns before it are passed over. What
+the loop itself does stays as written, but for values that are absent there too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from memlint.trial.watch import HIT, Place, definition, own
+
+STAND, HOLD, ITEMS, FAILURE = "__memlint_stand__", "__memlint_hold__", "__memlint_items__", "__memlint_failure__"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_KEPT = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
+
+
+def way(tree: ast.Module, function: str) -> tuple[str, ...]:
+    """The shortest way from the module's own level ("") to ``function`` by calls in the same file.
+
+    Just ``function`` where no such calls lead there.
+    """
+    scopes = dict(_scopes(tree))
+    todo: list[tuple[str, ...]] = [(function,)]
+    seen = {function}
+    while todo:
+        path = todo.pop(0)
+        if path[0] == "":
+            return path
+        name = path[0].rpartition(".")[2]
+        for scope, node in scopes.items():
+            if scope not in seen and any(calls(child, name) for child in own(node)):
+                seen.add(scope)
+                todo.append((scope, *path))
+    return (function,)
+
+
+def calls(node: ast.AST, name: str) -> bool:
+    """Whether ``node`` is a call of something called ``name``."""
+    if not isinstance(node, ast.Call):
+        return False
+    return (isinstance(node.func, ast.Name) and node.func.id == name) or (
+        isinstance(node.func, ast.Attribute) and node.func.attr == name
+    )
+
+
+def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """The module's own level and every function in it, by dotted name."""
+    if not isinstance(node, ast.ClassDef):
+        yield prefix, node
+    for inner in own(node):
+        if isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
+            yield from _scopes(inner, f"{prefix}.{inner.name}" if prefix else inner.name)
+
+
+def soften(tree: ast.Module, chain: Sequence[str], watched: ast.AST | None) -> ast.Module:
+    """Rewrite ``tree`` itself: every scope of ``chain`` is lenient up to its goal, the call of the next or ``watched``.
+
+    No line is added, so that tracebacks keep their numbers.
+    """
+    scopes = chain if chain[0] == "" else ("", *chain)
+    found = [(name, definition(tree, Place(name))) for name in scopes]
+    for index, (name, scope) in enumerate(found):
+        if scope is None:
+            continue
+        following = found[index + 1][0].rpartition(".")[2] if index + 1 < len(found) else ""
+        softener = _Softener(watched if index == len(found) - 1 else None, following if name in chain else "")
+        scope.body = softener.body(scope.body)
+    return ast.fix_missing_locations(tree)
+
+
+class _Softener:
+    def __init__(self, watched: ast.AST | None, following: str) -> None:
+        self._watched = watched
+        self._following = following
+
+    def _leads(self, node: ast.AST) -> bool:
+        """Whether the goal lies in ``node``."""
+        if isinstance(node, _DEFINITIONS):
+            return False
+        return any(n is self._watched or (self._following and calls(n, self._following)) for n in (node, *own(node)))
+
+    def body(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements of one block, softened."""
+        return [made for statement in statements for made in self._statement(statement)]
+
+    def _statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        if node is self._watched:
+            if isinstance(node, ast.For):
+                node.iter = _items(node.iter, node.lineno)
+            if isinstance(node, (ast.For, ast.While)):
+                for inner in node.body:
+                    _hold_inside(inner)
+            yield node
+        elif self._leads(node):
+            yield from self._towards(node)
+        elif isinstance(node, _KEPT) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            yield node
+        elif not (isinstance(node, ast.Return) and (self._watched or self._following)):
+            yield from _tried(node)
+
+    def _towards(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        if isinstance(node, ast.If) and not self._leads(node.test):
+            taken = node.body if any(map(self._leads, node.body)) else node.orelse
+            yield from self.body(taken)
+            return
+        if isinstance(node, ast.For) and not self._leads(node.iter):
+            node.iter = _items(node.iter, node.lineno)
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list):
+                setattr(node, field, self.body(inner))
+        yield node
+
+
+def _tried(node: ast.stmt) -> Iterator[ast.stmt]:
+    """``node``, and stand-ins where it fails or gives what is absent."""
+    names = list(dict.fromkeys(bound(node)))
+    _NoReturns().visit(node)
+    if isinstance(node, (ast.If, ast.With)):
+        for block in (node.body, getattr(node, "orelse", [])):
+            block[:] = [made for statement in block for made in _tried(statement)]
+    handler = [_assign(name, _either(name), node) for name in names] or [ast.Pass()]
+    after = []
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.With, ast.If, ast.For, ast.Try)):
+        after = [
+            _assign(name, _call(HOLD, ast.Constant(name), _load(name)), node) for name in names if name in _plain(node)
+        ]
+    body: list[ast.stmt] = [node, *after]
+    handlers = [ast.ExceptHandler(ast.Name(FAILURE, ast.Load()), None, handler)]
+    yield ast.copy_location(ast.Try(body, handlers, [], []), node)
+
+
+def _plain(node: ast.stmt) -> set[str]:
+    """Names that ``node`` is sure to have bound once it has ended: an assignment's own."""
+    return set(bound(node)) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.With)) else set()
+
+
+class _NoReturns(ast.NodeTransformer):
+    """Passes over what would leave the scope before its goal."""
+
+    def visit_Return(self, node: ast.Return) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        return node
+
+
+def _hold_inside(node: ast.stmt) -> None:
+    """Put stand-ins where an assignment in a watched loop would bind what is absent. Nothing else holds the value.
+
+    What is done every so many iterations is done in each, and branches lead to the flagged statement.
+    """
+    for inner in (node, *own(node)):
+        if isinstance(inner, ast.Assign) and len(inner.targets) == 1:
+            names = _names(inner.targets[0])
+            if names:
+                inner.value = ast.copy_location(_call(HOLD, names, inner.value), inner.value)
+        elif isinstance(inner, ast.For):
+            inner.iter = _items(inner.iter, inner.lineno)
+        elif isinstance(inner, ast.If):
+            flagged = [any(map(_counts, own(ast.Module(block, [])))) for block in (inner.body, inner.orelse)]
+            if any(flagged) or (not inner.orelse and _seldom(inner.test)):
+                inner.test = ast.copy_location(ast.Constant(not flagged[1]), inner.test)
+
+
+def _counts(node: ast.AST) -> bool:
+    """Whether ``node`` counts the runs of the flagged statement."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == HIT
+
+
+def _seldom(test: ast.expr) -> bool:
+    """Whether ``test`` is true every so many iterations."""
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _names(target: ast.expr) -> ast.expr | None:
+    """The names of a target, nested as they are, as a constant; None where something else is assigned to."""
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        return ast.Constant(ast.unparse(target))
+    if isinstance(target, (ast.Tuple, ast.List)):
+        inner = [_names(e) for e in target.elts]
+        return ast.Tuple([e for e in inner if e is not None], ast.Load()) if all(inner) else None
+    return None
+
+
+def _items(iterable: ast.expr, line: int) -> ast.expr:
+    """``iterable``, and where that is absent what the loop at ``line`` runs over in its place."""
+    wrapped = ("enumerate", "tqdm", "zip", "iter", "islice", "list", "trange")
+    if isinstance(iterable, ast.Call) and iterable.args and ast.unparse(iterable.func).rpartition(".")[2] in wrapped:
+        count = len(iterable.args) if ast.unparse(iterable.func) == "zip" else 1
+        iterable.args[:count] = [_items(argument, line) for argument in iterable.args[:count]]
+        if "tqdm" not in ast.unparse(iterable.func):
+            return iterable
+    key = ast.unparse(iterable) if isinstance(iterable, (ast.Name, ast.Attribute)) else f"loop {line}"
+    return ast.copy_location(_call(ITEMS, ast.Constant(key), iterable), iterable)
+
+
+def bound(node: ast.AST, *, definitions: bool = True) -> Iterator[str]:
+    """Names and attributes of ``self`` that ``node`` binds in its own scope: by assignment, and with ``definitions`` by
+    definitions and imports."""
+    for inner in (node, *(() if isinstance(node, _DEFINITIONS) else own(node))):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
+        elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+            if isinstance(inner.value, ast.Name) and inner.value.id == "self":
+                yield f"self.{inner.attr}"
+        elif definitions and isinstance(inner, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in inner.names if alias.name != "*")
+        elif definitions and isinstance(inner, _DEFINITIONS):
+            yield inner.name
+
+
+def _either(name: str) -> ast.expr:
+    """What ``name`` holds already, else a stand-in."""
+    if "." in name:
+        return _call(STAND, ast.Constant(name))
+    known = ast.Compare(ast.Constant(name), [ast.In()], [_call("locals")])
+    return ast.IfExp(known, _load(name), _call(STAND, ast.Constant(name)))
+
+
+def _assign(name: str, value: ast.expr, at: ast.stmt) -> ast.stmt:
+    target = _load(name)
+    target.ctx = ast.Store()  # type: ignore[attr-defined]
+    return ast.copy_location(ast.Assign([target], value), at)
+
+
+def _load(name: str) -> ast.expr:
+    base, _, attribute = name.rpartition(".")
+    return ast.Attribute(ast.Name(base, ast.Load()), attribute, ast.Load()) if base else ast.Name(name, ast.Load())
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
