@@ -51,9 +51,19 @@ def _is_tensor(fn: Function, value: Value, expression: ast.expr) -> bool:
     use = fn.project.uses(fn.definition).get(chain(expression))
     if value.kind not in TENSORS and value.kind != "unknown":
         return False
-    if use is not None and not ARITHMETIC.isdisjoint(use.attributes):
+    if (use is not None and not ARITHMETIC.isdisjoint(use.attributes)) or _is_buffer(fn, chain(expression)):
         return True
     return value.kind in TENSORS and _made_as_tensor(fn, value)
+
+
+def _is_buffer(fn: Function, name: str) -> bool:
+    """Whether a name is an attribute of the method's own object that its class registers as a buffer."""
+    owner, _, attribute = name.partition(".")
+    cls = fn.definition.cls
+    if cls is None or not attribute or owner not in fn.definition.positional[:1]:
+        return False
+    registers = re.compile(rf"""register_buffer\(\s*["']{re.escape(attribute)}["']""")
+    return any(registers.search(method.text) for method in cls.methods.values())
 
 
 def _made_as_tensor(fn: Function, value: Value) -> bool:
