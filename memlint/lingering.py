@@ -79,7 +79,11 @@ class _Stay:
         entries = [o for o in value.objs if o.whole is self.file]
         if entries:
             return any(_within(w, o) for w in weights for o in entries)
-        return value.kind in ("dict", "list") and self.file in files_in(value)
+        if value.kind not in ("dict", "list") or self.file not in files_in(value):
+            return False
+        parts = set(_entries(value, self.file))
+        loose = {o for o in parts if o.parent is self.file and o.name.endswith("[]")}  # an epoch as well as weights
+        return not parts or self.file in weights or not parts <= loose
 
     def _kept_elsewhere(self, weights: set[Obj]) -> bool:
         """Whether something that the function does not own holds it too, or may."""
