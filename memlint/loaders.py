@@ -101,8 +101,12 @@ def _names(node: ast.expr) -> Iterator[ast.AST]:
 
 
 def _in_memory(fn: Function, value: Value) -> bool:
-    """Whether the data is in memory anyhow: batches cut from tensors that are there."""
+    """Whether the data is in memory anyhow: batches cut from tensors, or put together from a list."""
     data = _dataset(fn, value)
+    if isinstance(data, ast.BinOp):
+        data = data.left
+    if isinstance(data, (ast.List, ast.ListComp)):
+        return True
     name = data.func if isinstance(data, ast.Call) else None
     return (name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")) == "TensorDataset"
 

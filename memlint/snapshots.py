@@ -41,8 +41,8 @@ def snapshots(fn: Function) -> Iterator[Snapshot]:
             continue
         uses = list(_uses(fn, name))
         loop = _training_loop(fn, stmt)
-        kept = name.startswith("self.") and _guarded(fn, stmt) and any(_restores(u) for _, u in uses)
-        if loop is None and not kept:
+        kept = "." in name and _guarded(fn, stmt) and any(_restores(u) for _, u in uses)
+        if (loop is None and not kept) or (loop is not None and _by_count(fn, stmt)):
             continue
         if not _guarded(fn, stmt) and any(_restores(u) and _inside(f, u.node, loop) for f, u in uses):
             continue  # taken and put back in every iteration
@@ -106,13 +106,23 @@ def _trains(fn: Function, loop: ast.AST) -> bool:
 
 
 def _guarded(fn: Function, stmt: ast.AST) -> bool:
-    """Whether a statement stands under a condition, as what keeps the best does."""
+    """Whether a statement stands under a condition that may compare scores, as what keeps the best does."""
     at = fn.parents.get(stmt)
     while at is not None and not isinstance(at, LOOPS):
         if isinstance(at, ast.If):
-            return True
+            return not _counts(at.test)
         at = fn.parents.get(at)
     return False
+
+
+def _by_count(fn: Function, stmt: ast.AST) -> bool:
+    around = fn.parents.get(stmt)
+    return isinstance(around, ast.If) and _counts(around.test)
+
+
+def _counts(test: ast.expr) -> bool:
+    """Whether a condition is about the number of the step: ``step == 1``, ``step % 100 == 0``."""
+    return isinstance(test, ast.Compare) and all(isinstance(op, (ast.Eq, ast.NotEq)) for op in test.ops)
 
 
 # ---------------------------------------------------------------------- what becomes of it
