@@ -71,6 +71,8 @@ def _has_weights(fn: Function, receiver: Value) -> bool:
     """Whether what is restored may hold weights: a scheduler, a scaler or a sampler holds numbers."""
     if receiver.kind not in ("module", "engine", "optimizer", "unknown"):
         return False
+    if receiver.kind != "unknown" and receiver.type:
+        return True  # by its class
     seen = {name for use in _uses_of(fn, receiver.path) for name in use.attributes}
     return not _WEIGHTY.isdisjoint(seen) or _NUMBERS.isdisjoint(seen)
 
