@@ -53,7 +53,8 @@ def _clears(fn: Function) -> bool:
 
 
 def _callers_loops(fn: Function) -> list[ast.AST]:
-    return [e.loops[-1] for _, e in fn.project.callers(fn.definition) if e.loops]
+    calls = [(f, e) for f, e in fn.project.callers(fn.definition) if e.loops]
+    return [e.loops[-1] for f, e in calls if not fn.project.function(f.definition).is_test]
 
 
 def _bound(call: Event) -> str:
