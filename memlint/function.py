@@ -302,21 +302,21 @@ class Function:
         """
         inner = event.inner
         if inner is None:
-            return True
+            return not self._switched_off(event)
         if inner.inner is not None:
             return False
         helper = self.project.function(inner.home)
         own = next((e for e in helper.own("forward") if e.site is inner.site), None)
-        if own is None or own.node is None or helper.needless(own):
+        if own is None or own.node is None:
             return False
-        if helper.fate((own.node,)) is Answer.YES:
+        if helper._switched_off(own):
             return True
-        modes = {
-            self.project.grad_at(flow, call.grad)
-            for flow, call in self.project.callers(inner.home)
-            if call.site is not event.site
-        }
-        return Grad.OFF in modes and own.grad is Grad.ENTRY
+        return not helper.needless(own) and helper.fate((own.node,)) is Answer.YES
+
+    def _switched_off(self, event: Event) -> bool:
+        """Whether some caller switches autograd off around a forward that has whatever mode its caller has."""
+        callers = self.project.callers(self.definition) if event.grad is Grad.ENTRY else ()
+        return any(self.project.grad_at(flow, call.grad) is Grad.OFF for flow, call in callers)
 
     def needless_graph(self, value: Value) -> bool:
         """Whether all that a value's graph begins in are forwards that nobody differentiates."""

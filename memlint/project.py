@@ -892,6 +892,7 @@ class Project:
         found = self._callers.get(definition)
         if found is None:
             self._callers[definition] = found = []
+            partial = False
             if isinstance(definition.node, ast.Module):
                 return found
             overridden = self.overridden(definition)
@@ -904,8 +905,11 @@ class Project:
                     continue
                 flow = self.flow(candidate)
                 if flow is None:
+                    partial = True
                     continue
                 found += ((flow, event) for event in self.calls(definition, overridden, flow))
+            if partial:  # a candidate is being read just now: nobody else is to go by this answer
+                del self._callers[definition]
         return found
 
     def overridden(self, definition: Definition) -> set[Definition]:
