@@ -26,6 +26,7 @@ _GRAD_READ = re.compile(
     r"(?<!autograd)\.grad\b(?!\s*(?:\.(?:data\.)?(?:zero_|detach_)|\.detach\(\)\.zero_|is\b|=[^=]|:))"
 )
 _TEST_FILE = re.compile(r"test_.*\.py$|.*_test\.py$|conftest\.py$")
+_UNIT_TEST = re.compile(r"\bdef test|\bunittest\b|\bpytest\b")
 _RESETS = re.compile(
     r"requires_grad|reset_parameters|load_state_dict|freeze|\.apply\(|init_weights|deepcopy|fold|\btask"
 )
@@ -504,9 +505,10 @@ class Function:
 
     @property
     def is_test(self) -> bool:
-        """Whether the function is a unit test, or a helper in a file of unit tests."""
+        """Whether the function is a unit test, or a helper in a file of them. A script that tests a model is not."""
         name = self.source.path.rpartition("/")[2]
-        return bool(_TEST_FILE.match(name)) or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
+        unit = _TEST_FILE.match(name) is not None and _UNIT_TEST.search(self.source.text) is not None
+        return unit or re.search(r"/(tests|testing)/", f"/{self.source.path}") is not None
 
     def of_unknown_make(self, event: Event) -> bool:
         """Whether what is stored comes out of the project's own calls, and nothing says that it is a tensor."""
