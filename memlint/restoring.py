@@ -264,10 +264,14 @@ def _published(fn: Function, load: Event) -> bool:
     path = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if path is None:
         return False
+    named = fn.source_of(path).strip("\"'")
     if isinstance(path, ast.Name):
         binding = Lifetimes(fn.node).reaching(path.id, path)
         path = binding.value if isinstance(binding, ast.Assign) else path
-    return _PUBLISHED.search(fn.source.segment(fn.source.span(path))) is not None
+    fetches = (e.site for e in fn.own("call") if isinstance(e.site, ast.Call) and e.site is not call)
+    return _PUBLISHED.search(fn.source_of(path, 400)) is not None or any(
+        _PUBLISHED.search(ast.unparse(f.func)) and named in fn.source_of(f, 400) for f in fetches
+    )
 
 
 def _hosted(value: Value) -> bool:
