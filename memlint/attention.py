@@ -222,7 +222,7 @@ class _Search:
             (target,) = parent.targets if len(parent.targets) == 1 else (None,)
             if not isinstance(target, ast.Name):
                 return False
-            uses = self.lifetimes.uses(target.id, parent)
+            uses = self.lifetimes.uses(target.id, parent) if target.id not in self.lifetimes.changed else []
             return bool(uses) and all(self.looked_at(u) or self.ends(u, found, depth + 1) for u in uses)
         if isinstance(parent, ast.Attribute):
             call = self.lifetimes.parents.get(parent)

@@ -170,11 +170,10 @@ class _Search:
         row = self.fn.project.library.method("tensor", attr)
         if attr in ("expand_as", "view_as"):
             return self.made(call.func.value)
-        if attr in COMPUTED:
-            self.found.rounds = True
-        elif attr not in SHAPES and not self.fills(row):
-            return False
-        return self.plain(call) and self.made(call.func.value)
+        if self.fills(row):
+            return self.made(call.func.value)
+        self.found.rounds |= attr in COMPUTED
+        return attr in SHAPES | COMPUTED and self.plain(call) and self.made(call.func.value)
 
     def fills(self, row: Row | None) -> bool:
         """Whether a method writes numbers over all of a tensor, whatever it held."""
@@ -225,17 +224,13 @@ class _Search:
 
     def name(self, node: ast.Name) -> bool:
         """A name that nothing but numbers was put in, and that nothing but the move reads before it is bound again."""
-        inner = any(node.id in d.text for d in self.fn.definition.functions.values())
+        if node.id in self.lifetimes.changed or any(node.id in d.text for d in self.fn.definition.functions.values()):
+            return False
         binding, *others = self.lifetimes.seen_by(node) or [None]
         value = self.lifetimes.given(binding, node.id)
-        if (
-            value is None
-            or binding is None
-            or others
-            or inner
-            or self.loops(binding) != self.loops(node)
-            or not self.made(value)
-        ):
+        if value is None or binding is None or others or self.loops(binding) != self.loops(node):
+            return False
+        if not self.made(value):
             return False
         self.found.apart = True
         return all(self.harmless(use, node) for use in self.lifetimes.uses(node.id, binding))
@@ -244,6 +239,9 @@ class _Search:
         """Whether a use of what was made on the host is its move, fills it, or only looks at its shape."""
         parent = self.lifetimes.parents.get(use)
         if use is moved:
+            return True
+        if self.apart_from(use, moved):
+            self.found.conditional = True
             return True
         if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
             store = self.lifetimes.parents.get(parent)
@@ -257,14 +255,26 @@ class _Search:
         call = self.lifetimes.parents.get(parent)
         statement = self.lifetimes.parents.get(call) if call is not None else None
         row = self.fn.project.library.method("tensor", parent.attr)
-        fills = isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and self.plain(call) and self.fills(row)
+        fills = isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and self.fills(row)
         return fills or self.rebound(use, moved)
+
+    def apart_from(self, use: ast.AST, moved: ast.AST) -> bool:
+        """Whether two places lie in the two branches of one condition."""
+        branches = dict(self.branches(moved))
+        return any(branches.get(owner, which) != which for owner, which in self.branches(use))
+
+    def branches(self, node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+        above = self.lifetimes.parents.get(node)
+        while above is not None:
+            if isinstance(above, ast.If) and node is not above.test:
+                yield above, "orelse" if node in above.orelse else "body"
+            node, above = above, self.lifetimes.parents.get(above)
 
     def rebound(self, use: ast.AST, moved: ast.Name) -> bool:
         """Whether a use comes after ``if cuda: x = x.cuda()``, which moves under a condition what is then used."""
         statement = self.fn.statements.get(moved)
         around = self.lifetimes.parents.get(statement) if statement is not None else None
-        if not isinstance(around, ast.If) or around.orelse or not isinstance(statement, ast.Assign):
+        if not isinstance(around, ast.If) or not isinstance(statement, ast.Assign):
             return False
         after = use.lineno > (around.end_lineno or 0)  # type: ignore[attr-defined]
         self.found.conditional = after and [chain(t) for t in statement.targets] == [moved.id]

@@ -21,8 +21,13 @@ class Lifetimes:
         self.parents = {child: parent for parent in walk(node) for child in children(parent)}
         self.loads: dict[str, list[ast.expr]] = {}
         self.binds: dict[str, list[ast.AST]] = {}
+        self.changed: set[str] = set()  # by ``+=`` and its like
+        arguments = getattr(node, "args", None)
+        self.arguments = {a.arg for a in walk(arguments) if isinstance(a, ast.arg)} if arguments is not None else set()
         self._seen: dict[ast.Name, list[ast.AST | None]] = {}
         for each in own_nodes(node):
+            if isinstance(each, ast.AugAssign):
+                self.changed.add(chain(each.target))
             if isinstance(each, (ast.Name, ast.Attribute)):
                 name = chain(each)
                 if name and isinstance(each.ctx, ast.Load):
@@ -65,7 +70,9 @@ class Lifetimes:
         """The bindings of its name that a use may see; None among them: what it was when the function began."""
         found = self._seen.get(node)
         if found is None:
-            binds: list[ast.AST | None] = [None, *self.binds.get(node.id, ())]
+            binds: list[ast.AST | None] = [*self.binds.get(node.id, ())]
+            if node.id in self.arguments or not binds:
+                binds.append(None)
             found = self._seen[node] = [b for b in binds if node in self.uses(node.id, b)]
         return found
 

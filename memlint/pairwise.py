@@ -140,7 +140,7 @@ class _Search:
 
     def given(self, node: ast.Name) -> ast.expr | None:
         """The expression of the only binding that a use of a name sees."""
-        bindings = self.lifetimes.seen_by(node)
+        bindings = self.lifetimes.seen_by(node) if node.id not in self.lifetimes.changed else []
         return self.lifetimes.given(bindings[0], node.id) if len(bindings) == 1 else None
 
     # ------------------------------------------------------------------ what is made of the difference
@@ -151,6 +151,8 @@ class _Search:
         while True:
             parent = self.lifetimes.parents.get(node)
             if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+                if parent.targets[0].id in self.lifetimes.changed:
+                    return None
                 uses = self.lifetimes.uses(parent.targets[0].id, parent)
                 square = self.own_product(uses)
                 if square is not None and not power:
