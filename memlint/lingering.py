@@ -98,7 +98,7 @@ class _Stay:
         """Whether a use leaves nothing behind that holds the file, as far as one can see."""
         parent = self.lifetimes.parents.get(use)
         if isinstance(parent, ast.Attribute):
-            return parent.attr in READS or parent.attr in self._own
+            return parent.attr in READS
         if isinstance(parent, ast.keyword):
             parent = self.lifetimes.parents.get(parent)
         if isinstance(parent, ast.Call) and use is not parent.func:
@@ -109,14 +109,12 @@ class _Stay:
             return all(isinstance(t, ast.Name) for t in parent.targets)
         return True
 
-    _own = frozenset({"load_state_dict"})
-
     def _only_reads(self, call: ast.Call) -> bool:
         event = next((e for e in self.fn.own("call") if e.site is call), None)
         if event is None:
             return False
         if isinstance(event.callee, Definition):
-            return not self.fn.project.is_property(event.callee) and event.callee.name != "__init__"
+            return event.callee.name != "__init__" and not self._keeps(event.callee)
         name = event.receiver.type or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
             return True
@@ -126,6 +124,16 @@ class _Stay:
             "copy.deepcopy",
             "enumerate",
             "torch.save",
+        )
+
+    def _keeps(self, definition: Definition) -> bool:
+        """Whether a function puts what it is handed where it stays."""
+        flow = self.fn.project.flow(definition)
+        return flow is None or any(
+            o.parameter >= 0 and o.home is definition
+            for e in flow.events
+            if e.verb in ("set", "store", "yield")
+            for o in e.value.objs
         )
 
     def _long(self, binds: list[Event], last: ast.stmt) -> Iterator[ast.stmt]:
