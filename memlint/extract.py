@@ -257,6 +257,10 @@ class Module:
         """The identifiers of the file, those in comments and strings included."""
         return frozenset(_WORD.findall(self.source.text))
 
+    def holds(self, *words: str) -> bool:
+        """Whether one of these is an identifier of the file."""
+        return not self.words.isdisjoint(words)
+
     def mentioning(self, name: str) -> list[Definition]:
         """The functions of the file whose own lines hold a name; the top level where none does."""
         found: dict[Definition, None] = {}

@@ -142,7 +142,7 @@ def _retaining(fn: Function, cls: Class, state: Obj) -> Event | None:
 
 
 def _knows(definition: Definition, cls: Class) -> bool:
-    return definition.module is cls.module or cls.name in definition.module.words
+    return definition.module is cls.module or definition.module.holds(cls.name)
 
 
 def _runs(trainer: Function, cls: Class, backward: Event) -> bool:

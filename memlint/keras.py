@@ -49,7 +49,7 @@ def _clears(fn: Function) -> bool:
     """Whether the session is cleared by the file, by one that it imports, or by one that calls the function."""
     module = fn.definition.module
     near = {module, *fn.project.imported(module), *(f.module for f, _ in fn.project.callers(fn.definition))}
-    return any(CLEARED in m.words for m in near)
+    return any(m.holds(CLEARED) for m in near)
 
 
 def _callers_loops(fn: Function) -> list[ast.AST]:
@@ -167,7 +167,7 @@ def first_on_gpu(fn: Function) -> ast.AST | None:
 
 def _first_on_gpu(project: Project, module: Module) -> tuple[Definition | None, ast.AST | None]:
     placed = [(d, block) for d in module.definitions for block in _placed(project, d)]
-    shared = "torch" in {t.split(".")[0] for t in module.imports.values()} and _ON_CUDA.search(module.source.text)
+    shared = "torch" in {t.split(".")[0] for t in module.imports.values()} and module.source.says(_ON_CUDA)
     if not (placed or shared) or any(project.mentioning(word) for word in LIMITS):
         return None, None
     found: list[tuple[Definition, ast.AST]] = []

@@ -161,8 +161,9 @@ def _on_command_line(project: Project, where: Definition, name: str) -> Iterator
     option = re.compile(rf"""add_argument\([^)]*["']--{name.replace("_", "[-_]")}["'][^)]*?default\s*=\s*([\w."']+)""")
     found: dict[int, list[Stem]] = {}
     for module in project.names.modules.values() if name.isidentifier() else ():
-        text = module.source.text
-        for match in option.finditer(text) if "add_argument" in text else ():
+        if not module.source.says(option):
+            continue
+        for match in option.finditer(module.source.text):
             try:
                 default = ast.parse(match[1], mode="eval").body
             except SyntaxError:

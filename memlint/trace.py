@@ -18,12 +18,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Trace:
     """Who asked for what. ``asking`` are the questions under way, the innermost last.
 
-    ``answers`` keeps, of each question whose name ``digests`` has, what others can see of its answer.
+    ``about`` has, by file, what was asked of its text as a whole. ``answers`` keeps, of each question whose name
+    ``digests`` has, what others can see of its answer.
     """
 
     def __init__(self) -> None:
         self.asking: list[Hashable] = []
         self.asked_by: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
+        self.about: defaultdict[str, set[Any]] = defaultdict(set)
         self.digests: dict[str, Callable[[Any], Any]] = {}
         self.answers: dict[Hashable, Any] = {}
 
@@ -68,10 +70,12 @@ def tracing(trace: Trace) -> Iterator[None]:
         _current = before
 
 
-def note(what: Hashable) -> None:
-    """The question under way depends on ``what``."""
+def note(what: Hashable, about: str = "") -> None:
+    """The question under way depends on ``what``, a small question of its own ``about`` all of a file where it is."""
     if _current is not None:
         _current.note(what)
+        if about:
+            _current.about[about].add(what)
 
 
 @contextmanager

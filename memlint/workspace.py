@@ -40,7 +40,7 @@ class TracedSource(Source):
         return super().__getattribute__(name)
 
     def says(self, word: str | re.Pattern[str]) -> bool:
-        note(("says", self.path, word))
+        note(("says", self.path, word), self.path)
         with unseen():
             return super().says(word)
 
@@ -91,6 +91,11 @@ class TracedModule(Module):
             note(("text", self.source.path))
         return super().__getattribute__(name)
 
+    def holds(self, *words: str) -> bool:
+        note(("holds", self.source.path, words), self.source.path)
+        with unseen():
+            return super().holds(*words)
+
 
 _PLACE = frozenset({"name", "qualname", "full_name", "module", "cls", "outer", "__class__", "__dict__", "__init__"})
 _TEXTS = frozenset({"text", "words", "called"})
@@ -140,6 +145,7 @@ class Workspace:
         self._trace = Trace()
         self._trace.digests = _DIGESTS
         self._project = self._run.project(sources, self._run.near(), self._run.library(), TracedModule)
+        self._looks: dict[Module, _Looks] = {}
         self._raw: dict[Definition, list[Finding]] = {}
         self._findings: dict[str, list[Finding]] = {}
         self._frozen = False
@@ -182,9 +188,9 @@ class Workspace:
     def _replace(self, module: Module, source: Source) -> None:
         source.__class__ = TracedSource
         old_source = module.source
-        before = _Looks(module)
+        before = self._looks.get(module) or _Looks(module)
         module.replace(source)
-        after = _Looks(module)
+        after = self._looks[module] = _Looks(module)
         if before.tensors != after.tensors:
             return self.reload()
         project, trace = self._project, self._trace
@@ -192,8 +198,13 @@ class Workspace:
             changed = before.changed(after)
             if before.stars != after.stars:
                 changed |= {key for key in trace.asked_by if isinstance(key, tuple) and key[:2] == ("name", module)}
-            said = (key for key in trace.asked_by if isinstance(key, tuple) and key[:2] == ("says", source.path))
-            changed |= {key for key in said if Source.says(old_source, key[2]) != Source.says(source, key[2])}
+            for key in trace.about[source.path]:
+                if key[0] == "says":
+                    other = Source.says(old_source, key[2]) != Source.says(source, key[2])
+                else:
+                    other = before.words.isdisjoint(key[2]) != after.words.isdisjoint(key[2])
+                if other:
+                    changed.add(key)
             regrouped = before.shape != after.shape
             stores: tuple[Names | Project, ...] = (project, project.names)
             keys = trace.concerned(changed, lambda key, cause: False)

@@ -13,7 +13,7 @@ MOVES = (".cuda(", ".to(", "device=")
 
 @rule(code="MEM403", claim=Claim.KEPT, triggers=MOVES, anywhere=True)
 def cuda_in_worker(fn: Function) -> Findings:
-    if isinstance(fn.node, ast.Module) or not fn.definition.module.words & {"Dataset", "IterableDataset", "collate_fn"}:
+    if isinstance(fn.node, ast.Module) or not fn.definition.module.holds("Dataset", "IterableDataset", "collate_fn"):
         return
     moves = [n for n in own_nodes(fn.node) if isinstance(n, ast.Call) and _to_device(fn, n) and _happens(fn, n)]
     loading = runs_in_worker(fn.project, fn.definition) if moves else None

@@ -73,7 +73,7 @@ def _released(fn: Function, call: Event) -> bool:
         return any(k.arg is None or k.arg in LETS_GO for k in site.keywords) or any(w in fn.text for w in LETS_GO)
     if SEQUENCES in _bases(fn, call.receiver):
         return True  # whether it generates is for the command line to say
-    return not LETS_GO.isdisjoint(fn.definition.module.words)
+    return fn.definition.module.holds(*sorted(LETS_GO))
 
 
 def _scores_words(fn: Function, value: Value) -> bool:

@@ -7,7 +7,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM802", claim=Claim.GROWTH, triggers=("for ", "while ", ".fit(", ".predict(", "_on_batch("), anywhere=True)
 def tf_graph_growth(fn: Function) -> Findings:
-    if not fn.definition.module.words & {"tensorflow", "keras"} or fn.is_test:
+    if not fn.definition.module.holds("tensorflow", "keras") or fn.is_test:
         return
     for built in rebuilt(fn):
         yield fn.finding(

@@ -7,7 +7,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM801", claim=Claim.PEAK, anywhere=True)
 def tf_memory_growth(fn: Function) -> Findings:
-    if not fn.definition.module.words & {"tensorflow", "keras"} or fn.is_test:
+    if not fn.definition.module.holds("tensorflow", "keras") or fn.is_test:
         return
     first = first_on_gpu(fn)
     if first is not None:
