@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -18,8 +19,6 @@ from memlint.source import Source
 from memlint.workspace import Workspace
 
 DEPTH, STACK = 20_000, 512 * 1024 * 1024
-QUIET = 0.5
-"""Seconds without a change after which what is no longer needed is thrown away."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Settings:
 
     options: Options = field(default_factory=Options)
     min_level: Level = Level.NOTE
-    debounce: float = 0.015
+    debounce: float = 0.01
     whole: bool = True
 
 
@@ -110,16 +109,14 @@ class Analyst(threading.Thread):
             threading.stack_size(size)
 
     def run(self) -> None:
+        gc.disable()  # a collection amid an answer goes through the whole project: `Workspace.tidy` asks for them
         while True:
             with self._condition:
-                quiet = not self._condition.wait_for(self._pending, QUIET)
+                self._condition.wait_for(self._pending)
             if self._stopped:
                 return
             try:
-                if not quiet:
-                    self._work()
-                elif self.workspace is not None:
-                    self.workspace.tidy()
+                self._work()
             except (ConfigError, RegistryError, MissingPath) as error:
                 self._say(" ".join(str(error).split()))
                 self._fall_back()
@@ -142,6 +139,8 @@ class Analyst(threading.Thread):
             self._found(path, findings)
             self._release()
         self._release()
+        if not self._interrupted():
+            self.workspace.tidy()
 
     def _take(self) -> None:
         """Take in what has changed, when nothing more has for a moment."""

@@ -374,7 +374,7 @@ def settings_of(given: Any) -> Settings:
         return Settings(
             options,
             level(given["minLevel"]) if given.get("minLevel") else Level.NOTE,
-            max(0.0, float(given.get("debounce", 15)) / 1000),
+            max(0.0, float(given.get("debounce", 10)) / 1000),
             bool(given.get("wholeWorkspace", True)),
         )
     except (TypeError, ValueError) as error:

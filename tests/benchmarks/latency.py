@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.latency [--edits N] [--folder PROJECT --open FILE]`` starts ``memlint lsp``, waits until it
 has been through the project, then types: each edit is a change of one line at a random place, followed by the question
-what the diagnostics are. The time is that until the answer, the pause for further changes (15 ms) included. Without
+what the diagnostics are. The time is that until the answer, the pause for further changes (10 ms) included. Without
 ``--folder`` it makes the project up: models of layers, losses, data, metrics, trainers that import them, and scripts.
 """
 
