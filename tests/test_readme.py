@@ -10,6 +10,7 @@ import pytest
 from conftest import Run
 
 from memlint import page, registry
+from memlint.trial.record import in_short
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "README.md"
@@ -19,12 +20,13 @@ RULES = re.compile(r"(<!-- rules -->\n)(?P<text>.*?)(?=\n## )", re.DOTALL)
 
 def table() -> str:
     """The rules as the README lists them."""
-    rows = ["", "| code | rule | level | fix | |", "|---|---|---|---|---|"]
+    rows = ["", "| code | rule | level | fix | | measured |", "|---|---|---|---|---|---|"]
     for rule in registry.load():
         assert rule.page is not None
         read = page.read(rule.page)
         link = f"[{rule.name}](rules/{rule.page.name})"
-        rows.append(f"| {rule.code} | {link} | {read.level} | {read.fix} | {read.summary} |")
+        cost = in_short(rule.name, ROOT / "fixtures" / "costs")
+        rows.append(f"| {rule.code} | {link} | {read.level} | {read.fix} | {read.summary} | {cost} |")
     return "\n".join(rows) + "\n"
 
 

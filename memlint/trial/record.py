@@ -33,6 +33,15 @@ _COLUMNS = (
     ("seconds", 1e-3, "ms"),
 )
 
+_IN_SHORT = {
+    "device_peak": ("peak", 2**20, "MiB"),
+    "device_growth": ("growth", 2**10, "KiB a step"),
+    "host_growth": ("host growth", 2**10, "KiB a step"),
+    "churn": ("allocated", 2**20, "MiB a step"),
+    "seconds": ("time", 1e-3, "ms a step"),
+    "kept": ("kept", 2**20, "MiB"),
+}
+
 Planned = dict[str, Any]
 
 
@@ -105,7 +114,7 @@ def run(planned: Sequence[Planned], device: str, limits: Limits) -> Iterator[dic
             }
             for arm, measured in (("before", verdict.before), ("after", verdict.after)):
                 if measured is not None:
-                    row[arm] = {**measured.as_json(), "workspace": measured.workspace}
+                    row[arm] = {**measured.as_json(), "kept": measured.kept, "workspace": measured.workspace}
             row["date"] = datetime.date.today().isoformat()
             if answer.log and verdict.status == "undecided":
                 print(answer.log[-2000:], file=sys.stderr)
@@ -147,6 +156,17 @@ def table(rule: str, folder: Path) -> str:
         cells = [row["trial"], f"{row['device']}, torch {row['torch']}", *_figures(row), _said(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def in_short(rule: str, folder: Path) -> str:
+    """What a rule's first trial costs, as written and repaired, on a GPU where one was measured; "" where none was."""
+    rows = [r for file in folder.glob("*.json") for r in json.loads(file.read_text()) if r["rule"] == rule]
+    rows = [row for row in rows if row["measure"] in _IN_SHORT and row["measure"] in row["before"]]
+    for row in sorted(rows, key=lambda r: (r["device"] == "fake", r["status"] == "undecided", r["trial"])):
+        word, factor, unit = _IN_SHORT[row["measure"]]
+        figures = [row[arm][row["measure"]] / factor for arm in ("before", "after") if row[arm]]
+        return f"{word} {' → '.join(f'{figure:,.1f}' for figure in figures)} {unit}"
+    return ""
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
