@@ -109,6 +109,22 @@ def test_batches_of_other_shapes_are_no_saving() -> None:
     assert verdict(Claim.PEAK, before, after).status == "refuted"
 
 
+def test_a_peak_that_rises_steadily_is_not_noise() -> None:
+    before = arm()
+    for i, reading in enumerate(before["readings"]):
+        reading["peak"] += i * MIB
+    found = verdict(Claim.PEAK, before, arm())
+    assert found.status == "confirmed" and found.before.peak_noise == 0
+
+
+def test_a_peak_that_is_met_again_and_again_is_no_chance() -> None:
+    before = arm()
+    for i, reading in enumerate(before["readings"]):
+        reading["peak"] += (i % 3) * MIB
+    found = verdict(Claim.PEAK, before, arm(peak=11 * MIB))
+    assert found.status == "confirmed" and found.before.peak_noise == 0
+
+
 def test_growth_is_that_of_the_iterations_and_not_of_what_comes_between() -> None:
     readings = arm(8, live=MIB, host=8000)
     for i, reading in enumerate(readings["readings"]):

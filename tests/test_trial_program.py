@@ -6,12 +6,18 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memlint.trial.program import ONLY_WRITTEN, Program, ProgramError, files_of
+from memlint.check import Options, check_paths
+from memlint.rule import Claim
+from memlint.source import Source
+from memlint.trial.confirm import on_target
+from memlint.trial.judge import undecided
+from memlint.trial.program import ONLY_WRITTEN, Program, ProgramError, Run, Watching, files_of
 
 ROOT = str(Path(__file__).parents[1])
 Result = subprocess.CompletedProcess[str]
@@ -36,6 +42,10 @@ def plain(*words: str, text: str = "") -> Result:
 
 def memlint(*words: str, text: str = "") -> Result:
     return plain("-m", "memlint", "run", *words, text=text)
+
+
+def put(at: Path, name: str, text: str) -> None:
+    (at / name).write_text(text)
 
 
 PROBE = """\
@@ -156,6 +166,58 @@ def test_the_files_of_a_program_are_found_without_importing_any(at: Path) -> Non
         Program(script="nothing.py").entry()
 
 
+TWO = """\
+import torch
+
+
+def train(model, loader, optimizer):
+    losses = []
+    for x, y in loader:
+        optimizer.zero_grad(set_to_none=False)
+        loss = (model(x) - y).square().mean()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+    right = 0
+    model.eval()
+    for x, y in loader:
+        right += (model(x).argmax(1) == y).sum().item()
+    return right
+
+
+model = torch.nn.Linear(4, 4)
+train(model, [(torch.ones(2, 4), torch.ones(2, 4))] * 9, torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+
+
+def test_fixes_that_could_be_taken_for_each_other_are_run_apart(at: Path) -> None:
+    put(at, "two.py", TWO)
+    report = check_paths(["two.py"], Options(cache=False, select=("MEM101", "MEM104", "MEM201")))
+    watching = Watching(report.findings, report.sources)
+    assert [(w.finding.code, w.key) for w in watching.findings] == [("MEM201", 0), ("MEM104", 0), ("MEM101", 1)]
+    arms: dict[int, dict[str, Any]] = {key: {"readings": [{}] * 9} for key in (0, 1)}
+
+    def rounds(before: Run) -> list[list[str]]:
+        return [[w.finding.code for w in one.watched] for one in watching.rounds(before)]
+
+    assert rounds(Run(0, arms, {0, 1, 2})) == [["MEM201", "MEM101"], ["MEM104"]]
+    assert rounds(Run(0, arms, {0, 1, 2}, {(1, 0)})) == [["MEM201"], ["MEM104"], ["MEM101"]], "one within the other"
+    assert rounds(Run(0, arms, {1})) == [["MEM104"]], "the others did not run"
+    assert rounds(Run(0, {1: arms[1], 0: {"readings": [{}] * 3}}, {0, 1, 2})) == [["MEM101"]], "too few iterations"
+    texts = watching.rounds(Run(0, arms, {0, 1, 2}))[0].texts
+    assert "with torch.no_grad()" in texts["two.py"] and "set_to_none" not in texts["two.py"]
+    assert "retain_graph" in texts["two.py"]
+
+
+def test_a_script_for_an_older_torch_is_not_refuted_by_a_newer_one(at: Path) -> None:
+    put(at, "two.py", '"""Needs\n\ntorch: 0.4\n"""\n' + TWO)
+    (finding,) = check_paths(["two.py"], Options(cache=False, select=("MEM104",))).findings
+    verdict = replace(undecided(Claim.PEAK, "traced", "cpu", ""), status="refuted")
+    found = on_target(verdict, Source.read("two.py"), "2.13.0+cpu")
+    assert finding.code == "MEM104" and found.status == "undecided" and "torch 0.4" in found.reason
+    put(at, "two.py", TWO)
+    assert on_target(verdict, Source.read("two.py"), "2.13.0+cpu") == verdict
+
+
 torch = pytest.importorskip("torch")
 
 TRAIN = """\
@@ -205,10 +267,6 @@ def evaluate(model, loader):
 def verdicts(at: Path) -> dict[str, Any]:
     document = json.loads((at / "verdicts.json").read_text())
     return {finding["code"]: finding["verdict"] for finding in document["findings"]}
-
-
-def put(at: Path, name: str, text: str) -> None:
-    (at / name).write_text(text)
 
 
 SAVE = ("--json", "--output-file", "verdicts.json")

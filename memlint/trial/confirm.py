@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from memlint.edits import apply_edits
 from memlint.rule import Applicability, Claim, Finding
 from memlint.source import Source
-from memlint.target import Finder
+from memlint.target import UNKNOWN, Finder, of_header
 from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
 from memlint.trial.guess import refined
@@ -124,7 +125,7 @@ class Confirmer:
         steps = self.settings.steps
         if self.settings.harness is not None:
             spec = harness.spec(finding, source, repaired, self.settings.harness, device, steps)
-            yield self.settings.harness, self._verdict(spec, claim, "harness", source.path, origin)[0]
+            yield self.settings.harness, self._verdict(spec, claim, "harness", source, origin)[0]
             return
         imports, deadline = True, time.monotonic() + BUDGET
         for draft in harness.drafts(finding, source, steps):
@@ -140,9 +141,9 @@ class Confirmer:
                 tried += 1
                 text = draft.write(guess)
                 spec = harness.spec(finding, source, repaired, text, device, steps, draft)
-                verdict, complaint = self._verdict(spec, claim, draft.tier, source.path, origin)
+                verdict, complaint = self._verdict(spec, claim, draft.tier, source, origin)
                 if verdict.reason == SIZES:
-                    small, _ = self._verdict(replace(spec, batch=SMALL), claim, draft.tier, source.path, origin)
+                    small, _ = self._verdict(replace(spec, batch=SMALL), claim, draft.tier, source, origin)
                     if small.status == CONFIRMED:
                         verdict = replace(small, reason=f"with batches of {SMALL} examples")
                 yield text, verdict
@@ -156,10 +157,12 @@ class Confirmer:
                 waiting[:0] = better
                 seen.update(better)
 
-    def _verdict(self, spec: Spec, claim: Claim, tier: str, path: str, origin: Origin | None) -> tuple[Verdict, str]:
+    def _verdict(
+        self, spec: Spec, claim: Claim, tier: str, source: Source, origin: Origin | None
+    ) -> tuple[Verdict, str]:
         """The verdict on one trial, and what the run ended with."""
         answer = self._trials.run(spec)
-        verdict = _on_target(judge(claim, answer, tier, spec.device, origin), path, self._trials.torch)
+        verdict = on_target(judge(claim, answer, tier, spec.device, origin), source, self._trials.torch)
         arms = [answer.data.get(arm, {}) for arm in ("before", "after")]
         return verdict, next((str(arm["message"]) for arm in arms if arm.get("message")), "")
 
@@ -178,12 +181,14 @@ class Confirmer:
         return self._devices
 
 
-def _on_target(verdict: Verdict, path: str, torch: str) -> Verdict:
-    """``verdict``, but no refutation by a torch newer than any that the project is meant for."""
-    target = Finder().of(path)
+def on_target(verdict: Verdict, source: Source, torch: str) -> Verdict:
+    """``verdict``, but no refutation by a torch newer than any that ``source`` or its project is meant for."""
+    target = Finder().of(source.path)
+    if target == UNKNOWN:
+        target = of_header(ast.get_docstring(source.tree) or "")
     if verdict.status != REFUTED or not target.before(torch):
         return verdict
-    reason = f"it is about torch {target}, which the project asks for, and this Python has {torch.partition('+')[0]}"
+    reason = f"it is about torch {target}, which it asks for, and this Python has {torch.partition('+')[0]}"
     return replace(
         verdict, status=UNDECIDED, measure="", reason=f"{reason}: run memlint in the project's own environment"
     )

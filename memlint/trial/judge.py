@@ -45,7 +45,7 @@ class Measurement:
     Attributes:
         curve: live device bytes after each iteration, the state before the first one first.
         device_noise, host_noise: the standard errors of the growths, in bytes an iteration.
-        peak_noise: bytes by which the peaks of the iterations differ from each other, as a standard deviation.
+        peak_noise: bytes by which the peak might as well have been another, had the batches been others.
         workspace: bytes that cuBLAS took once for the whole process while this arm ran; not in `device_peak`.
         failure: why the arm did not run to its end, or "".
         exhausted: it ended out of memory.
@@ -98,7 +98,7 @@ class Measurement:
             host_growth=host,
             device_noise=_slope(live)[1],
             host_noise=noise,
-            peak_noise=_scatter([r["peak"] for r in steady[1:]]),
+            peak_noise=_doubt_of_top([r["peak"] for r in steady[1:]]),
             seconds=statistics.median(r["seconds"] for r in steady[1:]),
             kept=readings[-1]["live"],
             curve=tuple(r["live"] for r in readings),
@@ -175,7 +175,7 @@ def judge(
     doubt = data["before"].get("doubt") or data["after"].get("doubt")
     for arm, which in ((before, "as written"), (after, "repaired")):
         if arm.iterations < FEW:
-            fault = arm.failure or f"the loop made {arm.iterations} iterations, and {FEW} are needed"
+            fault = arm.failure or few(arm.iterations)
             return replace(verdict, reason=f"{which}, {fault}")
     if doubt:
         return replace(verdict, reason=f"{doubt}: use --device cpu or cuda")
@@ -217,7 +217,7 @@ def _area(arm: dict[str, Any]) -> float:
 def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: Origin | None, alone: str) -> Verdict:
     """What there is to say where no repair was run: the cost as written, undecided."""
     before = Measurement.of(data["before"])
-    short = before.failure or f"the loop made {before.iterations} iterations, and {FEW} are needed"
+    short = before.failure or few(before.iterations)
     reason = alone if before.iterations >= FEW else f"{alone}, and as written, {short}"
     measure = MEASURES[claim]
     if claim is Claim.GROWTH and before.device_growth <= BLOCK < before.host_growth:
@@ -226,6 +226,11 @@ def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: O
     evidence = weigh(claim, data["before"].get("evidence"), origin) if measure not in ("", "host_growth") else None
     name = data.get("device", device)
     return Verdict(UNDECIDED, claim, tier, name, reason, before, None, measure=measure, evidence=evidence)
+
+
+def few(iterations: int) -> str:
+    """Why so few are not judged."""
+    return f"the loop made {iterations} iterations, and {FEW} are needed"
 
 
 def grows(arm: Measurement) -> bool:
@@ -285,9 +290,22 @@ def _slope(values: list[float]) -> tuple[float, float]:
     middle = count // 2
     parts = [values, values[: middle + 1], values[middle:]]
     slope = min((_theil_sen(part) for part in parts if len(part) > 1), key=abs)
-    about = _scatter([value - slope * index for index, value in enumerate(values)]) * math.sqrt(12 / (count**3 - count))
+    about = _scatter(_levelled(values, slope)) * math.sqrt(12 / (count**3 - count))
     walk = _scatter([after - before for before, after in pairwise(values)]) / math.sqrt(count - 1)
     return slope, max(about, walk)
+
+
+def _levelled(values: list[float], slope: float | None = None) -> list[float]:
+    """``values`` without their steady growth."""
+    if slope is None:
+        slope = _theil_sen(values) if len(values) > 1 else 0.0
+    return [value - slope * index for index, value in enumerate(values)]
+
+
+def _doubt_of_top(values: list[float]) -> float:
+    """How far the largest value is a chance: by what it exceeds the third, or all scatter beside a steady growth."""
+    top = sorted(values)[-3:]
+    return min(top[-1] - top[0], _scatter(_levelled(values)))
 
 
 def _scatter(values: list[float]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib.machinery
 import json
 import os
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from memlint.apply import apply_fixes
 from memlint.files import Loader, shown
 from memlint.rule import Claim, Finding
 from memlint.source import Source, SourceError
-from memlint.trial.confirm import Outcome
+from memlint.trial.confirm import Outcome, on_target
 from memlint.trial.evidence import origin
-from memlint.trial.judge import CONFIRMED, FEW, REFUTED, Verdict, grows, judge, undecided
+from memlint.trial.judge import CONFIRMED, FEW, NO_EDIT, REFUTED, UNDECIDED, Verdict, few, grows, judge, undecided
 from memlint.trial.run import Answer
 from memlint.trial.watch import Place, bytes_at, decorated, locate
 
@@ -112,6 +111,31 @@ class Watched:
     reason: str = ""
 
 
+class Round:
+    """Fixes that are laid over the program together: the findings, and the texts by path."""
+
+    def __init__(self) -> None:
+        self.watched: list[Watched] = []
+        self.texts: dict[str, str] = {}
+
+    def add(self, watched: Watched, source: Source, before: Run) -> bool:
+        """Take in a fix, if it has room beside the others, in the text and in time."""
+        finding = watched.finding
+        if not (finding.fix and finding.fix.edits) or any(before.mixes(watched.key, w.key) for w in self.watched):
+            return False
+        here = [w.finding for w in self.watched if w.finding.path == source.path]
+        text, count = apply_fixes(source, [*here, finding])
+        try:
+            ast.parse(text)
+        except (SyntaxError, ValueError):
+            return False
+        if count == len(here):
+            return False
+        self.watched.append(watched)
+        self.texts[source.path] = text
+        return True
+
+
 class Watching:
     """The findings of a program, the places at which they are watched, and its texts as written and as repaired."""
 
@@ -132,24 +156,19 @@ class Watching:
         key = self.places.setdefault((finding.path, replace(place, source="")), len(self.places))
         return Watched(finding, key)
 
-    def repaired(self) -> tuple[dict[str, str], list[Finding]]:
-        """The texts with all fixes that find room beside each other, and the findings that they are for."""
-        texts: dict[str, str] = {}
-        fixed: list[Finding] = []
-        for path in dict.fromkeys(w.finding.path for w in self.findings):
-            source, chosen = self.sources[path], list[Finding]()
-            for watched in self.findings:
-                finding = watched.finding
-                if finding.path != path or watched.key is None or not (finding.fix and finding.fix.edits):
-                    continue
-                text, count = apply_fixes(source, [*chosen, finding])
-                with contextlib.suppress(SyntaxError, ValueError):
-                    ast.parse(text)
-                    if count > len(chosen):
-                        chosen.append(finding)
-                        texts[path] = text
-            fixed += chosen
-        return texts, fixed
+    def rounds(self, before: Run) -> list[Round]:
+        """The fixes of what ``before`` has measured, in as few rounds as leave each one's effect to itself.
+
+        Two share a round only where neither's loop runs within an iteration of the other's.
+        """
+        rounds: list[Round] = []
+        for number, watched in enumerate(self.findings):
+            if number in before.hits and watched.key is not None and before.iterations(watched.key) >= FEW:
+                if not any(one.add(watched, self.sources[watched.finding.path], before) for one in rounds):
+                    new = Round()
+                    if new.add(watched, self.sources[watched.finding.path], before):
+                        rounds.append(new)
+        return rounds
 
     def files(self, texts: dict[str, str]) -> dict[str, Any]:
         """What is laid over each flagged file, as `traced.Overlay` takes it; ``texts`` are those repaired."""
@@ -182,9 +201,19 @@ class Run:
     """What one run of the program gave: its exit ``status`` (of a signal the negative number) and what was read."""
 
     status: int
-    arms: dict[int, dict[str, Any]]
-    hits: set[int]
+    arms: dict[int, dict[str, Any]] = field(default_factory=dict)
+    hits: set[int] = field(default_factory=set)
+    during: set[tuple[int, int]] = field(default_factory=set)
     device: str = "cpu"
+    torch: str = ""
+
+    def iterations(self, key: int) -> int:
+        """Of the place ``key``, how many were read."""
+        return len(self.arms[key]["readings"]) - 1 if key in self.arms else 0
+
+    def mixes(self, one: int | None, other: int | None) -> bool:
+        """Whether what happens at one place may be seen at another."""
+        return one == other or (one, other) in self.during or (other, one) in self.during
 
 
 def run(program: Program, watching: Watching, steps: int | None, texts: dict[str, str]) -> Run:
@@ -207,7 +236,7 @@ def run(program: Program, watching: Watching, steps: int | None, texts: dict[str
 
 
 def _read(status: int, lines: Iterable[str]) -> Run:
-    found = Run(status, {}, set())
+    found = Run(status)
     end: dict[str, Any] = {}
     for line in lines:
         try:
@@ -217,7 +246,9 @@ def _read(status: int, lines: Iterable[str]) -> Run:
         if "hit" in event:
             found.hits.add(event["hit"])
         elif "device" in event:
-            found.device, found.arms = event["device"], {}
+            found.device, found.torch, found.arms = event["device"], event["torch"], {}
+        elif "during" in event:
+            found.during.add((event["during"][0], event["during"][1]))
         elif "place" in event:
             arm = found.arms.setdefault(event["place"], {"readings": [], "evidence": None})
             if "reading" in event:
@@ -275,38 +306,32 @@ def _in_foreground() -> bool:
         return False
 
 
-def outcomes(watching: Watching, before: Run, after: Run | None, fixed: Sequence[Finding]) -> list[Outcome]:
-    """A verdict for each finding from the runs as written and, where there was one, repaired."""
-    keys = {id(watched.finding): watched.key for watched in watching.findings}
-    found = []
-    for number, watched in enumerate(watching.findings):
-        finding = watched.finding
-        verdict = _verdict(watching, watched, number in before.hits, before, after if finding in fixed else None)
-        beside = [
-            f"{other.path}:{other.span.line}"
-            for other in fixed
-            if other is not finding and keys[id(other)] == watched.key
-        ]
-        if verdict.status == CONFIRMED and beside:
-            verdict = replace(verdict, reason=f"{verdict.reason}together with the fix at {', '.join(beside)}")
-        found.append(Outcome(finding, verdict))
-    return found
+def outcomes(watching: Watching, before: Run, rounds: Sequence[tuple[Round, Run]] | None) -> list[Outcome]:
+    """A verdict for each finding from the run as written and from those repaired; ``rounds`` None: nobody asked."""
+    after = {id(watched): run for one, run in rounds or () for watched in one.watched}
+    alone = ONLY_WRITTEN if rounds is None else NO_EDIT
+    return [
+        Outcome(w.finding, _verdict(watching, w, number in before.hits, before, after.get(id(w)), alone))
+        for number, w in enumerate(watching.findings)
+    ]
 
 
-def _verdict(watching: Watching, watched: Watched, ran: bool, before: Run, after: Run | None) -> Verdict:
+def _verdict(watching: Watching, watched: Watched, ran: bool, before: Run, after: Run | None, alone: str) -> Verdict:
     finding = watched.finding
     claim = finding.claim or Claim.GROWTH
     arm = before.arms.get(watched.key) if watched.key is not None else None
     if arm is None or watched.key is None:
         return undecided(claim, TIER, before.device, watched.reason or NOT_REACHED)
+    if (made := before.iterations(watched.key)) < FEW:
+        fault = arm["message"] if arm["ended"] not in ("returned", "cut short") else ""
+        return undecided(claim, TIER, before.device, fault or few(made))
     data = {"before": arm, "device": before.device}
     if after is not None:
         data["after"] = after.arms.get(watched.key, {"ended": "failed", "message": NOT_REACHED})
-    where = origin(finding, watching.sources[finding.path])
-    verdict = judge(claim, Answer("ended", data), TIER, before.device, where, ONLY_WRITTEN)
-    measured = verdict.before is not None and verdict.before.iterations >= FEW
-    if measured and not ran and verdict.status != CONFIRMED:
-        return replace(verdict, status=undecided(claim, TIER, "", "").status, measure="", reason=NOT_RUN)
-    if measured and after is None and claim is Claim.GROWTH and verdict.before and not grows(verdict.before):
-        return replace(verdict, status=REFUTED, reason=NO_GROWTH)
-    return verdict
+    source = watching.sources[finding.path]
+    verdict = judge(claim, Answer("ended", data), TIER, before.device, origin(finding, source), alone)
+    if not ran and verdict.status != CONFIRMED:
+        return replace(verdict, status=UNDECIDED, measure="", reason=NOT_RUN)
+    if after is None and claim is Claim.GROWTH and verdict.before and not grows(verdict.before):
+        verdict = replace(verdict, status=REFUTED, reason=NO_GROWTH)
+    return on_target(verdict, source, before.torch)

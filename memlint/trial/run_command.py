@@ -53,7 +53,11 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     help="Iterations to measure of each flagged loop, after which it ends, and the program when all have had theirs; "
     f"{ALL}: the program runs to its own end.",
 )
-@click.option("--ab", is_flag=True, help="Run the program a second time with the fixes laid over it, and compare.")
+@click.option(
+    "--ab",
+    is_flag=True,
+    help="Run the program again with the fixes laid over it, and compare: once, unless one loop has several.",
+)
 @click.option("--select", multiple=True, callback=_words, metavar="RULE,…", help="Only these rules.")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Short for --output-format json.")
@@ -77,11 +81,13 @@ def run(program: tuple[str, ...], **options: Any) -> int:
         findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099")] if report else []
         watching = programs.Watching(findings, report.sources if report else {})
         before = programs.run(wanted, watching, options["steps"], {})
-        texts, fixed = watching.repaired() if options["ab"] else ({}, [])
-        after = programs.run(wanted, watching, options["steps"], texts) if fixed else None
+        rounds = watching.rounds(before) if options["ab"] else None
+        after = None
+        if rounds is not None:
+            after = [(each, programs.run(wanted, watching, options["steps"], each.texts)) for each in rounds]
     except programs.ProgramError as error:
         raise click.ClickException(str(error)) from None
-    outcomes = programs.outcomes(watching, before, after, fixed)
+    outcomes = programs.outcomes(watching, before, after)
     _print(report, outcomes, "json" if options["as_json"] else options["output_format"], options["output_file"])
     for failure in report.errors if report else ():
         click.echo(f"memlint: {failure}", err=True)

@@ -19,6 +19,7 @@ import json
 import linecache
 import os
 import sys
+import time
 import types
 from collections.abc import Iterable
 from pathlib import Path
@@ -39,7 +40,8 @@ from memlint.trial.ticks import Enough, Watch
 from memlint.trial.watch import CALL, HIT, TICK, WATCH, Place, count_hits, rewrite
 
 WHOLE = 50  # iterations that are read where the program is not stopped
-PATIENCE = 10  # times the steps that finished loops start again, or are called, while no other makes any headway
+PATIENCE = 60.0  # seconds without headway, and times what it has taken so far, after which the rest is given up
+LONGER = 3
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -56,9 +58,11 @@ class Bench:
         self._process = os.getpid()
         self._shared: Shared | None = None
         self._ledger: Any = None
-        self._idle = 0
+        self._began = self._moved = time.monotonic()
         self._hits: set[int] = set()
-        self.watches = {key: ProgramWatch(self, PlaceMeter(self, key), self._limit) for key in keys}
+        self._running: set[int] = set()
+        self._during: set[tuple[int, int]] = set()
+        self.watches = {key: ProgramWatch(self, key, PlaceMeter(self, key), self._limit) for key in keys}
 
     def say(self, **event: Any) -> None:
         """Write an event down, for good."""
@@ -75,6 +79,18 @@ class Bench:
         if key not in self._hits and self.here:
             self._hits.add(key)
             self.say(hit=key)
+
+    def starts(self, key: int) -> None:
+        """The loop ``key`` starts; those that are running now have it within their iterations."""
+        for other in self._running - {key}:
+            if (other, key) not in self._during:
+                self._during.add((other, key))
+                self.say(during=[other, key])
+        self._running.add(key)
+
+    def ends(self, key: int) -> None:
+        """The loop ``key`` has ended. Of ``while`` loops and of functions that are called, nobody tells."""
+        self._running.discard(key)
 
     def allocator(self) -> Shared | None:
         """Whose bytes are counted: of the GPU that the program uses, else of a ledger; None before torch is there."""
@@ -108,6 +124,13 @@ class Bench:
         for watch in self.watches.values():
             watch.meter.restart()
 
+    def _stop_looking(self) -> None:
+        """Nobody notes allocations any more, so that the rest of the program goes at its own pace."""
+        self._close_ledger()
+        recorder = self._shared.allocator.recorder if self._shared is not None else None
+        if recorder is not None and hasattr(recorder, "stop"):
+            recorder.stop()
+
     def _close_ledger(self) -> None:
         if self._ledger is None:
             return
@@ -118,16 +141,16 @@ class Bench:
 
     def progress(self) -> None:
         """Some loop has made an iteration. Raises `Enough` where all have made theirs."""
-        self._idle = 0
+        self._moved = time.monotonic()
         if all(watch.done for watch in self.watches.values()):
-            self._close_ledger()
+            self._stop_looking()
             if self.stops:
                 raise Enough
 
     def idle(self) -> None:
         """A loop that is done has started again. Raises `Enough` where nothing else has happened for long."""
-        self._idle += 1
-        if self.stops and self._idle > PATIENCE * self._limit:
+        took = self._moved - self._began
+        if self.stops and time.monotonic() - self._moved > max(PATIENCE, LONGER * took):
             raise Enough
 
     def end(self, error: BaseException | None) -> None:
@@ -273,9 +296,10 @@ class PlaceMeter:
 class ProgramWatch(Watch):
     """A watch that leaves the loops of a program that is not to be stopped as long as they are."""
 
-    def __init__(self, bench: Bench, meter: PlaceMeter, steps: int) -> None:
+    def __init__(self, bench: Bench, key: int, meter: PlaceMeter, steps: int) -> None:
         super().__init__(meter, steps)
         self.meter = meter
+        self._key = key
         self._bench = bench
 
     @property
@@ -286,6 +310,7 @@ class ProgramWatch(Watch):
     def enter(self) -> bool:
         """The loop starts (again); one that is done gets one more iteration."""
         if self._bench.here:
+            self._bench.starts(self._key)
             if self.done:
                 self._bench.idle()
             elif self.count < 0:
@@ -306,6 +331,7 @@ class ProgramWatch(Watch):
     def call(self) -> None:
         """The function is called (again): an iteration has ended."""
         if self._bench.here:
+            self._bench.starts(self._key)
             if self.done:
                 self._bench.idle()
             else:
@@ -320,6 +346,7 @@ class ProgramWatch(Watch):
     def close(self) -> None:
         """The loop has ended."""
         if self._bench.here:
+            self._bench.ends(self._key)
             super().close()
 
 
