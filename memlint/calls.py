@@ -165,7 +165,9 @@ class Calling(Reading):
         obj = self.make(kind, node, type=cls.full_name, name=cls.name)
         value = Value(kind, type=cls.full_name, objs=(obj,), site=node)
         init = self.names.method(cls, "__init__")
-        if init is not None:
+        if init is not None and (
+            not self.project.inert(init) or any(self.held(v) for v in (*args, *keywords.values()))
+        ):
             self.call_definition(init, [value, *args], keywords, node, receiver=value)
         obj.items.update(dict(enumerate(args)))
         obj.items.update(keywords)

@@ -37,7 +37,7 @@ def kept(fn: Function) -> Iterator[Kept]:
     cls, me = fn.definition.cls, fn.definition.positional[:1]
     if cls is None or not fn.definition.bound:
         return
-    for node in own_nodes(fn.node):
+    for node in fn.definition.nodes:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             name = next((chain(t) for t in targets if isinstance(t, ast.Attribute)), "")
@@ -66,7 +66,7 @@ def _append(node: ast.Expr) -> ast.Call | None:
 def _collection(fn: Function, value: ast.expr, depth: int = 0) -> str:
     """What an expression collects, an object for every example; "" where that is not known."""
     if isinstance(value, ast.Name):
-        for node in own_nodes(fn.node):
+        for node in fn.definition.nodes:
             if isinstance(node, ast.Expr) and (call := _append(node)) and chain(call.func.value) == value.id:  # type: ignore[attr-defined]
                 if what := _in_loop(fn, node, call.args[0]):
                     return what

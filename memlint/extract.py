@@ -16,6 +16,9 @@ from typing import Any
 from memlint.source import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_CALLED = re.compile(r"(?:def|class)[ \t]+\w+[ \t]*\(|(\.?(?:\w+\.)*\w+|[\])])[ \t]*\((\)?)")
+_COMMENT = re.compile(r"(?:^|[ \t])#[^\n'\"]*$", re.M)
+_APART = bytes(c if chr(c).isalnum() or chr(c) == "_" else 32 for c in range(128)) + bytes(128)
 
 _FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}
 _PLAIN = frozenset(
@@ -76,6 +79,49 @@ class Definition:
         if isinstance(self.node, ast.Module):
             return self.module.source.says(word)
         return word in self.text if isinstance(word, str) else word.search(self.text) is not None
+
+    @cached_property
+    def own_text(self) -> str:
+        """Its text; of a file's top level, what stands outside functions and classes."""
+        if not isinstance(self.node, ast.Module):
+            return self.text
+        lines, found, at = self.module.source.lines, [], 0
+        for stmt in self.node.body:
+            if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found += lines[at : stmt.lineno - 1]
+                at = stmt.end_lineno or at
+        return "".join(found + lines[at:])
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node that belongs to it and not to a function or class inside it, as `own_nodes` gives them."""
+        return list(own_nodes(self.node))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The identifiers in its text, those in comments and strings included."""
+        return words(self.own_text)
+
+    @cached_property
+    def code(self) -> str:
+        """`own_text` without its docstring and comments."""
+        text = self.own_text
+        if (doc := _docstring(self.node)) is not None:
+            text = text.replace("".join(self.module.source.lines[doc.lineno - 1 : doc.end_lineno]), "", 1)
+        return _COMMENT.sub("", text) if "#" in text else text
+
+    @cached_property
+    def called(self) -> dict[str, bool]:
+        """What stands before a parenthesis in its code, and whether it ever gets an argument there.
+
+        Dotted names, ``.name`` after another expression, ``)`` and ``]``. Strings are text as well, so there may be too
+        many, and never too few.
+        """
+        found: dict[str, bool] = {}
+        for name, bare in _CALLED.findall(self.code):
+            found[name] = not bare or found.get(name, False)
+        found.pop("", None)
+        return found
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -147,6 +193,21 @@ class Definition:
         if isinstance(self.node, ast.Module) or "yield" not in self.text:
             return False
         return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(self.node))
+
+
+def _docstring(node: ast.AST) -> ast.Expr | None:
+    body = getattr(node, "body", None)
+    first = body[0] if isinstance(body, list) and body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return first
+    return None
+
+
+def words(text: str) -> frozenset[str]:
+    """The identifiers in a text; numbers are among them where that is quicker."""
+    if text.isascii():
+        return frozenset(text.encode().translate(_APART).decode().split())
+    return frozenset(_WORD.findall(text))
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -255,7 +316,7 @@ class Module:
     @cached_property
     def words(self) -> frozenset[str]:
         """The identifiers of the file, those in comments and strings included."""
-        return frozenset(_WORD.findall(self.source.text))
+        return words(self.source.text)
 
     def holds(self, *words: str) -> bool:
         """Whether one of these is an identifier of the file."""

@@ -100,7 +100,11 @@ def _moves_on(fn: Function, call: ast.Call, mark: Node) -> bool:
 def kept_state(fn: Function) -> Iterator[Feedback]:
     """Calls in a module's forward that take the state that the forward before left on the module with its graph."""
     cls = fn.definition.cls
-    if cls is None or fn.definition.name != "forward" or not fn.project.mentioning("retain_graph"):
+    if (
+        cls is None
+        or fn.definition.name != "forward"
+        or not any(d.cls is not cls and _knows(d, cls) for d in fn.project.mentioning("retain_graph"))
+    ):
         return
     flow = fn.flow
     if flow is None or not fn.project.is_module(cls):

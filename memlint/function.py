@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memlint import answers, edits
-from memlint.extract import Definition, children, own_nodes, walk
+from memlint.extract import Definition, children, walk
 from memlint.facts import Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
+from memlint.glance import possible
 from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
@@ -80,7 +81,8 @@ class Function:
                     yield event
 
     def own(self, *verbs: str) -> Iterator[Event]:
-        """Events that stand in the function's own text."""
+        """Events that stand in the function's own text, which is read only where it may hold such events."""
+        verbs = tuple(v for v in verbs if possible(self.project, self.definition, v))
         return (e for e in self.events(*verbs) if e.inner is None)
 
     @property
@@ -719,4 +721,4 @@ class Function:
         return block if isinstance(block, (ast.With, ast.AsyncWith)) else None
 
     def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
-        return (n for n in own_nodes(self.node) if isinstance(n, types))
+        return (n for n in self.definition.nodes if isinstance(n, types))

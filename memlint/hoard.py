@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
-from memlint.extract import children, walk
+from memlint.extract import Definition, children, walk
 from memlint.facts import Answer, Event, Value
 from memlint.function import Function
+from memlint.glance import may_forward
 from memlint.values import GRAPHLESS, chain
 
+_DEVICE = re.compile(r"\bdevice\b|\.(?:to|cuda)\(")
 SPREADS = frozenset({"append", "extend", "add", "insert", "appendleft", "put", "item"})
 MOVES = frozenset({"to", "cuda"})
 SHAPED = frozenset("squeeze unsqueeze view reshape flatten float half bool detach transpose permute t".split())
@@ -97,6 +100,57 @@ def over_batches(event: Event, part: Part) -> bool:
         return False  # a state that goes on, a sequence that grows
     part.sized = not body.perhaps_a_number(part.expr)
     return body.takes_batches(part.expr) and not pieces(event)
+
+
+def may_hoard(fn: Function) -> bool:
+    """Whether a loop or a comprehension may collect, batch by batch, what is made of the batches on a device: what
+    text and syntax alone say, before the function is read."""
+    text = fn.definition.code
+    if "for " not in text and "while " not in text:
+        return False
+    near = _DEVICE.search(text) is not None or may_forward(fn.project, fn.definition)
+    return near and any(collected(fn.definition))
+
+
+def collected(definition: Definition) -> Iterator[bool]:
+    """For each expression that a loop of the function puts away, whether it is made of the batches that the loop takes:
+    what syntax alone says of `over_batches`."""
+    stack: list[tuple[ast.AST, _Loop | None]] = [(n, None) for n in children(definition.node)]
+    while stack:
+        node, loop = stack.pop()
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+            loop = _Loop(node)
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            loop = _Loop(node)
+            yield from map(loop.takes_batches, _split(node.value if isinstance(node, ast.DictComp) else node.elt))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        elif loop is not None:
+            for expression in _put_away(node):
+                yield from map(loop.takes_batches, _split(expression))
+        stack += [(n, loop) for n in children(node)]
+
+
+def _put_away(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and node.args:
+            yield node.args[-1]
+    elif isinstance(node, ast.Assign):
+        if any(isinstance(t, ast.Subscript) for t in node.targets):
+            yield node.value
+    elif isinstance(node, ast.AugAssign):
+        yield node.value
+
+
+def _split(expression: ast.expr) -> Iterator[ast.expr]:
+    """The expression, or the elements of a tuple or dict each for itself."""
+    if isinstance(expression, ast.Tuple):
+        for element in expression.elts:
+            yield from _split(element)
+    elif isinstance(expression, ast.Dict):
+        for value in expression.values:
+            yield from _split(value)
+    yield expression
 
 
 def pieces(event: Event) -> bool:

@@ -268,7 +268,7 @@ def shared_name(fn: Function, name: str) -> bool:
             return True
         others = [m for m in fn.project.names.modules.values() if m is not module and m.holds(name)]
         return any(module in fn.project.imported(m) for m in others)
-    own = {id(n) for n in own_nodes(fn.node)}
+    own = {id(n) for n in fn.definition.nodes}
     return any(isinstance(n, ast.Name) and n.id == name and id(n) not in own for n in walk(fn.node))
 
 

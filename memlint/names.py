@@ -201,6 +201,30 @@ class Names:
             return self.resolve(node.value, where)
         return None
 
+    def named(self, name: str, where: Definition) -> object | None:
+        """What a dotted name means in ``where``, a method of its own class included."""
+        first, *rest = name.split(".")
+        if rest and where.bound and first == where.positional[0] and where.cls is not None:
+            found: object | None = self.method(where.cls, rest.pop(0))
+        else:
+            found = self.local(first, where)
+        for part in rest:
+            found = self.attribute(found, part)
+        return found
+
+    def helpers(self, definition: Definition) -> Iterator[Definition]:
+        """The functions of the project that a function calls by a name that tells which; constructors included."""
+        for name in definition.called:
+            found = self.named(name, definition)
+            if name == ".__init__" and definition.cls is not None:  # of what it derives from
+                for base in self.mro(definition.cls)[1:]:
+                    if isinstance(base, Class) and "__init__" in base.methods:
+                        yield base.methods["__init__"]
+            if isinstance(found, Class):
+                found = self.method(found, "__init__")
+            if isinstance(found, Definition):
+                yield found
+
     def attribute(self, owner: object | None, attr: str) -> object | None:
         if isinstance(owner, str):
             return f"{owner}.{attr}"

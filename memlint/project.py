@@ -10,18 +10,20 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from memlint.extract import Class, Definition, Module, own_nodes
+from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
 from memlint.names import Loader, Names
+from memlint.reach import Reach
 from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
-from memlint.trace import fact, question, unseen
+from memlint.trace import active, fact, question, unseen
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, join, of_file
 
 VARIANTS = 12  # readings of one function with different arguments
@@ -37,6 +39,12 @@ STORE = re.compile(
     r"|\bself\.\w+ *=(?!=)"
 )
 LOOP = re.compile(r"^[ \t]*(?:async +)?(?:for|while)\b|\bfor\b[^\n]+\bin\b", re.M)
+# What a constructor does that its caller is concerned with.
+ACTS = re.compile(
+    r"requires_grad|freeze|\.eval\(|\.train\(|hook|backward|optim|Scaler|scheduler|LR\(|zero_grad|\.step\("
+    r"|\.(?:clear|pop)\w*\(|global "
+)
+ASSIGNED = re.compile(r"\.(\w+)\s*(?:,[^=\n]*)?(?::[^=\n]+)?=(?!=)")
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
@@ -136,6 +144,10 @@ class Project:
         self.closures: dict[Definition, dict[str, Value]] = {}
         self.hooks: dict[Definition, list[tuple[Reading, Value, str]]] = defaultdict(list)
         self.handed_on: dict[Definition, list[tuple[Row, Grad]]] = defaultdict(list)
+        self.__dict__.pop("attribute_names", None)
+        self.reach = Reach(self.names, lambda name: self.library.known(name))
+        self._inert: dict[Definition, bool] = {}
+        self.forwarding: dict[Definition, bool] = {}
         self.crowded: set[Definition] = set()
         self.addressed: set[Definition] = set()
 
@@ -161,6 +173,11 @@ class Project:
         module = self.names.modules.get(source.path)
         if module is not None and self.relevant(module):
             yield from map(self.function, module.definitions)
+
+    @cached_property
+    def attribute_names(self) -> frozenset[str]:
+        """The names of all attributes that the project assigns to anything."""
+        return frozenset(n for m in self.names.modules.values() for n in ASSIGNED.findall(m.source.text))
 
     def function(self, definition: Definition) -> Function:
         """A function as rules see it."""
@@ -221,6 +238,20 @@ class Project:
             return self._read(target, {}, (), depth)
         self._variants[target].add(key)
         return self._read(target, bound, key, depth)
+
+    def inert(self, init: Definition) -> bool:
+        """Whether a constructor only puts its object together, by its words and by those of what it calls.
+
+        Then whoever calls it need not read it: what the attributes hold is found out when somebody asks for them.
+        """
+        if active():
+            return False
+        known = self._inert.get(init)
+        if known is None:
+            self._inert[init] = True  # one that calls itself adds nothing
+            known = ACTS.search(init.code) is None and all(map(self.inert, self.names.helpers(init)))
+            self._inert[init] = known
+        return known
 
     def _signature(self, target: Definition, bound: dict[str, Value]) -> tuple[Any, ...]:
         """What of the arguments a reading of the function depends on."""
@@ -319,7 +350,7 @@ class Project:
             kind, type_ = stated
             if kind == "unknown" and given is None:
                 use = self.uses(definition).get(name)
-                if use is not None and use.called:
+                if use is not None and use.called and definition.name != "__init__":  # there it makes the parts
                     kind, type_ = self._handed(definition, name)
                     kind = kind or "unknown"
         elif kind in ("gradient", "method", "constant", "namespace", "library", "slice", "range"):
@@ -551,7 +582,7 @@ class Project:
 
     @staticmethod
     def _assigned(definition: Definition) -> Iterator[ast.expr]:
-        for node in own_nodes(definition.node):
+        for node in definition.nodes:
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) for t in node.targets):
                 yield node.value
 
@@ -597,7 +628,7 @@ class Project:
             me = definition.positional[0]
             if f"{me}." not in definition.text:
                 continue
-            for node in own_nodes(definition.node):
+            for node in definition.nodes:
                 targets = (
                     node.targets if isinstance(node, ast.Assign)
                     else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []

@@ -20,6 +20,8 @@ DEPTH = 6
 OF_TENSORS = frozenset({"device", "dtype", "shape", "size"})  # what tensors and modules have, and options may be called
 SAME = frozenset({"int", "float", "str", "min", "max", "abs", "round"})
 
+MANY = 60  # functions that say a name: beyond that it is too common to tell who means this one
+
 
 def stems(project: Project, where: Definition, expr: ast.expr | None, depth: int = 0) -> Iterator[Stem]:
     """The expressions that an expression in ``where`` may stand for, each with the function it is written in.
@@ -102,7 +104,8 @@ def handed(project: Project, where: Definition, name: str) -> Iterator[Stem]:
 
 def _indirect(project: Project, where: Definition) -> Iterator[tuple[Definition, ast.Call]]:
     """Calls in a lambda, and those of `functools.partial`, which give some of the arguments ahead."""
-    for definition in project.mentioning(where.name):
+    near = project.mentioning(where.name)
+    for definition in near if len(near) <= MANY else ():
         text = definition.text
         if "lambda" not in text and "partial(" not in text:
             continue

@@ -78,6 +78,12 @@ def note(what: Hashable, about: str = "") -> None:
             _current.about[about].add(what)
 
 
+def active() -> bool:
+    """Whether anybody notes what is looked at. Shortcuts that look at every file at once are then not worth it: each
+    change would have to ask everything again."""
+    return _current is not None
+
+
 @contextmanager
 def unseen() -> Iterator[None]:
     """What is looked at meanwhile is noted by somebody else."""

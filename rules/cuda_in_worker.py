@@ -2,7 +2,6 @@
 
 import ast
 
-from memlint.extract import own_nodes
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 from memlint.stems import stems
@@ -15,7 +14,7 @@ MOVES = (".cuda(", ".to(", "device=")
 def cuda_in_worker(fn: Function) -> Findings:
     if isinstance(fn.node, ast.Module) or not fn.definition.module.holds("Dataset", "IterableDataset", "collate_fn"):
         return
-    moves = [n for n in own_nodes(fn.node) if isinstance(n, ast.Call) and _to_device(fn, n) and _happens(fn, n)]
+    moves = [n for n in fn.definition.nodes if isinstance(n, ast.Call) and _to_device(fn, n) and _happens(fn, n)]
     loading = runs_in_worker(fn.project, fn.definition) if moves else None
     if loading is not None:
         first = min(moves, key=lambda n: (n.lineno, n.col_offset))

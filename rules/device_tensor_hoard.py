@@ -5,13 +5,13 @@ import ast
 from memlint import edits
 from memlint.facts import Event
 from memlint.function import Function
-from memlint.hoard import SPREADS, Part, becomes, container, device_parts, over_batches, small_view
+from memlint.hoard import SPREADS, Part, becomes, container, device_parts, may_hoard, over_batches, small_view
 from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 
 @rule(code="MEM301", claim=Claim.GROWTH)
 def device_tensor_hoard(fn: Function) -> Findings:
-    if fn.constructs or ("for " not in fn.text and "while " not in fn.text):
+    if fn.constructs or not may_hoard(fn):
         return
     for store in fn.own("store", "collect"):
         if store.verb == "store" and (store.name not in SPREADS or not store.loops or not fn.outlives(store)):

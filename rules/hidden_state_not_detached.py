@@ -12,9 +12,7 @@ CHANGE = "gradients no longer flow from one iteration into those before it, whic
 
 @rule(code="MEM106", claim=Claim.GROWTH)
 def hidden_state_not_detached(fn: Function) -> Findings:
-    if "retain_graph" not in fn.text and fn.definition.name != "forward":
-        return
-    for found in chain(fed_back(fn), kept_state(fn)):
+    for found in chain(fed_back(fn) if "retain_graph" in fn.text else (), kept_state(fn)):
         state = fn.source_of(found.argument)
         fix = Fix("hand the state over detached: `.detach()` on each of its tensors")
         if fn.is_tensor(found.value, found.argument):
