@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from memlint.answers import LIMIT
 from memlint.becomes import JOINS
-from memlint.extract import Definition, children, own_nodes
+from memlint.extract import Definition, children
 from memlint.facts import UNKNOWN, Event, Value
 from memlint.function import Function
 from memlint.library import Row
@@ -80,7 +80,7 @@ def _sets_default(fn: Function, function: str) -> bool:
     return any(
         isinstance(n, ast.Call) and chain(n.func).endswith(function) and not _HOST.search(ast.unparse(n))
         for definition in fn.project.mentioning(function)
-        for n in own_nodes(definition.node)
+        for n in definition.nodes
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from memlint.extract import Definition, Module, own_nodes, walk
+from memlint.extract import Definition, Module, walk
 from memlint.facts import Event
 from memlint.function import Function
 from memlint.values import chain
@@ -81,7 +81,7 @@ def _kept(fn: Function, name: str) -> bool:
     """Whether a model is put away: stored, given another name, returned."""
     if "." in name:
         return True
-    for node in own_nodes(fn.node):
+    for node in fn.definition.nodes:
         if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
             continue
         parent = fn.parents.get(node)
@@ -185,7 +185,7 @@ def _first_on_gpu(project: Project, module: Module) -> tuple[Definition | None, 
 
 def _placed(project: Project, definition: Definition) -> Iterator[ast.With]:
     """The blocks under ``tf.device("/GPU:0")``."""
-    for node in own_nodes(definition.node) if "device(" in definition.text else ():
+    for node in definition.nodes if "device(" in definition.text else ():
         for item in node.items if isinstance(node, ast.With) else ():
             context = item.context_expr
             if isinstance(context, ast.Call) and len(context.args) == 1 and isinstance(context.args[0], ast.Constant):
