@@ -1,7 +1,8 @@
 """What a function's text alone rules out. Each question is asked before the function is read, and costs little.
 
-The answer may be yes too often and never too seldom, so that asking first changes no finding; where what is looked at is traced, it is always yes. `Function.own` asks
-`possible`; a rule that needs more than one thing at once asks for all of them first.
+The answer may be yes too often and never too seldom, so that asking first changes no finding; where somebody traces
+what is looked at, it is always yes. `Function.own` asks `possible`; a rule that needs more than one thing at once asks
+for all of them first.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ HEADS = (
 )
 TOKENS = [
     token.encode()
-    for token in """( ) [ ] { : = * ** @ lambda: await yield if else: async del global with for while try: except* match :=
-    None torch.no_grad() .backward() .zero_grad() .append( self. super() f'{x!r:>{y}}' return import""".split()
+    for token in """( ) [ ] { : = * ** @ lambda: await yield if else: async del global with for while try: except* match
+    := None torch.no_grad() .backward() .zero_grad() .append( self. super() f'{x!r:>{y}}' return import""".split()
 ]
 
 
