@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import codecs
 import hashlib
+import os
 import re
+import stat
+import sys
 import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -97,7 +100,10 @@ class Source:
                 warnings.simplefilter("ignore")  # invalid escapes and the like are another linter's business
                 return ast.parse(self.text, self.path)
         except SyntaxError as error:
-            raise SourceError(f"cannot be parsed: {error.msg}", max(error.lineno or self._null_line, 1)) from None
+            reader = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+            raise SourceError(
+                f"cannot be parsed as {reader}: {error.msg}", max(error.lineno or self._null_line, 1)
+            ) from None
         except (RecursionError, MemoryError):
             raise SourceError("cannot be parsed: nested too deeply") from None
         except ValueError as error:  # null bytes, lone surrogates
@@ -212,6 +218,10 @@ def lines_of(text: str) -> list[str]:
 def read_bytes(path: str) -> bytes:
     """The bytes of ``path``. Raises `SourceError` with the reason in a user's words."""
     try:
+        mode = os.stat(path).st_mode
+        # Opening a pipe waits for a writer, and a device may never end; a shell's `<(…)` is a pipe under /dev.
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (stat.S_ISFIFO(mode) and path.startswith("/dev/"))):
+            raise SourceError("cannot be read: a pipe or device, not a file")
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,8 +36,28 @@ SHAPES = {
     "unterminated": "x = '''a\n",
     "recursion": "def f(x):\n    return f(f(x))\n\n\nclass A(A):\n    def g(self):\n        return self.g()\n",
     "imports_itself": "import a\nfrom a import *\nfrom . import a\nfrom a import f as f\n\ndef f():\n  return a.f()\n",
+    "nul": "x = 1\0\n",
+    "newer": "match x:\n    case {'a': [*_, b]} if b:\n        pass\nexcept* A:\n",
+    "folded": "x = \\\n1\n" * 50 + "\\",
+    "unary": "x = " + "-" * 5000 + "1\n",
+    "generated": "TABLE = [\n" + "    (1, 'a', None),\n" * 20_000 + "]\n",
     "shadowed": "torch = None\nlist = torch\ndef f(torch=torch):\n    del torch\n    return torch\n",
 }
+
+
+def test_a_pipe_is_no_file(project: Path, memlint: Run) -> None:
+    os.mkfifo(project / "pipe.py")
+    result = memlint("check", "pipe.py", "--no-cache", "--output-format", "concise")
+    assert result.status == 1
+    assert (
+        result.out == "pipe.py:1:1: error MEM000 cannot-read: the file cannot be read: a pipe or device, not a file\n"
+    )
+
+
+def test_what_reads_a_file_is_said_where_it_cannot(project: Path, memlint: Run) -> None:
+    (project / "a.py").write_text("def f(:\n")
+    result = memlint("check", "a.py", "--no-cache", "--output-format", "concise")
+    assert f"cannot be parsed as Python {sys.version_info[0]}.{sys.version_info[1]}: " in result.out
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -63,7 +63,7 @@ def test_encodings_and_marks() -> None:
         (b"# coding: nonsense\n", "unknown encoding", 1),
         (b"x = 1\ny = '\xff'\n", "cannot be decoded", 2),
         (b"x = 1\n\0", "null", 2),
-        (b"x = 1\nif x:\ny\n", "cannot be parsed", 3),
+        (b"x = 1\nif x:\ny\n", "cannot be parsed as Python", 3),
         (b"print 'two'\n", "cannot be parsed", 1),
         (b"x = " + b"(" * 3000 + b")" * 3000, "nested", 1),
         (b"x = " + b"-" * 100_000 + b"1\n", "nested too deeply", 1),
