@@ -16,8 +16,8 @@ from typing import Any
 from memlint.source import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_CALLED = re.compile(r"(?:def|class)[ \t]+\w+[ \t]*\(|(\.?(?:\w+\.)*\w+|[\])])[ \t]*\((\)?)")
-_COMMENT = re.compile(r"(?:^|[ \t])#[^\n'\"]*$", re.M)
+_CALLED = re.compile(r"\b(?:def|class)[ \t]+\w+[ \t]*\(|((?<!\w)\.?(?:\b\w+\.)*\b\w+|[\])])[ \t]*\((\)?)")
+_COMMENT = re.compile(r"(?:^|[ \t])#[^\n'\"]{0,400}$", re.M)
 _APART = bytes(c if chr(c).isalnum() or chr(c) == "_" else 32 for c in range(128)) + bytes(128)
 
 _FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}

@@ -23,9 +23,10 @@ from memlint.trace import active
 if TYPE_CHECKING:
     from memlint.project import Project
 
+# Every pattern below is bounded: a generated line may be a million characters long.
 HELPERS = 40  # functions that are looked through, one after the other
 _PUTS = r"\.(?:append|appendleft|extend|extendleft|insert|add|put|put_nowait|setdefault|update)\("
-_STORES = re.compile(rf"{_PUTS}|\] *(?::[^=\n]+)?=(?!=)|\+=")
+_STORES = re.compile(rf"{_PUTS}|\] *(?::[^=\n]{1, 200})?=(?!=)|\+=")
 _PLAIN = frozenset((*dir(builtins), *kwlist))
 _READS = re.compile(  # what reads numbers off a result, and needs no graph for it
     r"[<>!=]=|(?<![->])[<>]|arg(?:max|min|sort)|\.(?:item|topk|tolist|numpy|cpu|multinomial|sample|max|min|sort|detach|data)\b"
@@ -33,11 +34,14 @@ _READS = re.compile(  # what reads numbers off a result, and needs no graph for 
 )
 _DECIDES = re.compile(r"arg(?:max|min|sort)|\.(?:item|topk|tolist|numpy|cpu|multinomial|detach|max)\(|\.data\b")
 _JOINED = re.compile(
-    r"\bself\.\w+ *(?::[^=\n]+)?=(?!=)[^\n]*(?:\n[^\n]*)?"
+    r"\bself\.\w+ *(?::[^=\n]{1,200})?=(?!=)[^\n]{0,200}(?:\n[^\n]{0,200})?"
     r"\b(?:cat|concat|concatenate|[hv]?stack|append|(?:row|column)_stack)\("
 )
-_INTO = re.compile(rf"\bself\.[\w.]+(?:\[[^\n]*?\])*(?:{_PUTS}|\] *=(?!=)| *\+=)")
-_ALIAS = re.compile(r"^[ \t]*(?:(\w+) *= *self\.[\w.]+(?:\[[^\n]*\])?[ \t]*$|for +([^\n]+?) +in +[^\n]*\bself\.)", re.M)
+_INTO = re.compile(rf"\bself\.[\w.]+[^\n]{{0,200}}?(?:{_PUTS}|\] *=(?!=)| *\+=)")
+_ALIAS = re.compile(
+    r"^[ \t]*(?:(\w+) *= *self\.[\w.]+(?:\[[^\n]{0,200}\])?[ \t]*$|for +([^\n]{1,200}?) +in +[^\n]{0,200}\bself\.)",
+    re.M,
+)
 
 Possible = Callable[["Project", Definition], bool]
 
@@ -212,4 +216,4 @@ def may_keep(project: Project, definition: Definition) -> bool:
 def _filled(text: str) -> bool:
     """Whether a name for an attribute, or for one of its elements, gets something put into it."""
     names = {n for found in _ALIAS.findall(text) for n in re.findall(r"\w+", " ".join(found))}
-    return any(re.search(rf"\b{n}(?:{_PUTS}|\[[^\n]*\] *=(?!=)| *\+=)", text) for n in names)
+    return any(re.search(rf"\b{n}(?:{_PUTS}|\[[^\n]{{0,200}}\] *=(?!=)| *\+=)", text) for n in names)

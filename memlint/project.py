@@ -44,7 +44,7 @@ ACTS = re.compile(
     r"requires_grad|freeze|\.eval\(|\.train\(|hook|backward|optim|Scaler|scheduler|LR\(|zero_grad|\.step\("
     r"|\.(?:clear|pop)\w*\(|global "
 )
-ASSIGNED = re.compile(r"\.(\w+)\s*(?:,[^=\n]*)?(?::[^=\n]+)?=(?!=)")
+ASSIGNED = re.compile(r"\.(\w+)\s*(?:,[^=\n]{0,200})?(?::[^=\n]{1,200})?=(?!=)")
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")

@@ -18,7 +18,7 @@ DIFFERENTIATES = re.compile(
     r"\.backward\b|\b(?:manual_)?backward\(|\bgrad\(|update_params|(?:Native|Apex)Scaler|\bhessian\b|\bjac(?:obian|fwd|rev)\b|\b[jvh][vh]p\b|grad_and_value|training_step"
 )
 GUARDING = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
-HOOKS = re.compile(r"register\w*hook\w*\(([^\n]*\n?[^\n]*)")
+HOOKS = re.compile(r"register\w*hook\w*\(([^\n]{0,200}\n?[^\n]{0,200})")
 WORDS = frozenset(
     """backward manual_backward grad update_params NativeScaler ApexScaler hessian jacobian jacfwd jacrev jvp vjp hvp
     vhp grad_and_value training_step""".split()
