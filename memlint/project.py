@@ -361,7 +361,7 @@ class Project:
 
     def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
         """Kind and type of what all callers hand over for a parameter that the function calls."""
-        if definition in self._handing or len(self._within_reach(definition)) > FEW:
+        if definition in self._handing or len(self.within_reach(definition)) > FEW:
             return "", ""
         self._handing.add(definition)
         try:
@@ -927,7 +927,7 @@ class Project:
             if isinstance(definition.node, ast.Module):
                 return found
             overridden = self.overridden(definition)
-            candidates = self._within_reach(definition)
+            candidates = self.within_reach(definition)
             if len(candidates) > CROWD:
                 self.crowded.add(definition)
                 candidates = candidates[:0]
@@ -1009,7 +1009,7 @@ class Project:
                 rest.append(source)
         self._unread = rest
 
-    def _within_reach(self, definition: Definition) -> list[Definition]:
+    def within_reach(self, definition: Definition) -> list[Definition]:
         """The functions that may call a function: those that mention it, or its class, and can see it."""
         cls, name = definition.cls, definition.name
         if self._neighbours:
@@ -1050,14 +1050,18 @@ class Project:
         if obj in self._settled or not obj.shared:
             return
         self._settled.add(obj)
-        mentions = self.mentioning(obj.name.removeprefix("self."))
-        if len(mentions) > CROWD:  # too common a name: only its own family counts
-            home = obj.owner if isinstance(obj.owner, Class) else None
-            mentions = [
-                d for d in mentions if d.cls is not None and home is not None and self.names.family(d.cls) is home
-            ]
-        for definition in mentions:
+        home = obj.owner if isinstance(obj.owner, Class) else None
+        for definition in self.touching(obj.name.removeprefix("self."), home):
             self.flow(definition)
+
+    @fact
+    def touching(self, name: str, home: Class | None) -> list[Definition]:
+        """The functions that may touch an attribute of that name of a family of classes, or a global."""
+        mentions = self.mentioning(name)
+        if len(mentions) <= CROWD:
+            return list(mentions)
+        # Too common a name: only its own family counts.
+        return [d for d in mentions if d.cls is not None and home is not None and self.names.family(d.cls) is home]
 
     # ------------------------------------------------------------------ hand-overs
 

@@ -22,7 +22,7 @@ from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, Value
 from memlint.files import discover, shown
 from memlint.names import Names
-from memlint.project import TENSOR_WORDS, Project
+from memlint.project import CROWD, FEW, TENSOR_WORDS, Project
 from memlint.rule import Finding, Rule, Span
 from memlint.source import Source, SourceError
 from memlint.trace import Trace, note, tracing, unseen
@@ -248,6 +248,9 @@ class Workspace:
         project, before = self._project, self._trace.answers[key]
         if key[0] == "attribute":
             return before is not None and bool(_face(project.attribute(key[1], key[2], UNKNOWN, "")) == before)
+        if isinstance(cause, tuple) and cause[0] == "mentioning" and not before:
+            # A name that too many mention for anybody to be asked; one edit does not make it so, or otherwise.
+            return len(project.within_reach(key[1])) > CROWD + FEW
         if not (isinstance(cause, tuple) and cause[0] == "flow") or cause[1] in before:
             return False
         flow = project.flow(cause[1])  # one that called it nowhere: does it now?

@@ -314,7 +314,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = (given.folder or Path(scratch)).resolve()
         files, opened = generate(folder) if given.folder is None else (len(list(folder.rglob("*.py"))), given.open)
-        text = original = (folder / opened).read_text()
+        text = (folder / opened).read_text()
         client, rnd = Client(folder), random.Random(1)
         uri = (folder / opened).as_uri()
         document = {"uri": uri, "languageId": "python", "version": 0, "text": text}
@@ -331,7 +331,7 @@ def main() -> None:
         time.sleep(1.5)
         times: list[float] = []
         for number in range(given.edits):
-            text = edit(text if number % 20 else original, rnd, number)
+            text = edit(text, rnd, number)
             began = time.perf_counter()
             change = {"textDocument": {"uri": uri, "version": number + 1}, "contentChanges": [{"text": text}]}
             client.tell("textDocument/didChange", change)
