@@ -90,7 +90,6 @@ def test_the_fixtures_are_confirmed_without_a_failure_of_memlint() -> None:
 @pytest.mark.parametrize(
     ("text", "words", "reached"),
     [
-        ("kept.append(1)\n", "module level", False),
         ("@decorate(\n    kept.append(1)\n)\ndef go(x):\n    pass\n", "decorates `go`: supply", True),
         ("class A:\n    kept.append(1)\n", "class body", True),
         ("async def go(x):\n    kept.append(x)\n", "coroutine", True),

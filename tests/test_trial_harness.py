@@ -177,7 +177,6 @@ def test_kinds_are_guessed_from_words() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kept.append(x)\n", "module level"),
         ("async def go(x):\n    kept.append(x)\n", "coroutine"),
         ("class A:\n    kept.append(1)\n", "class body"),
     ],

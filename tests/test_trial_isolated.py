@@ -106,11 +106,16 @@ def evaluate(model, loader, device):
     return correct
 
 def main(args):
+    # what comes before is far too long, and a branch does not lead here
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if args.rank != 0:
         return
     model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(device)
     data = no_such_package.load(args.path)
+    for epoch in range(10**9):
+        model.train()
+    while model.training:
+        data = None
     test_loader = torch.utils.data.DataLoader(data, batch_size=args.batch)
     if args.evaluate:
         print(evaluate(model, test_loader, device))
@@ -174,6 +179,41 @@ for step in range(100):
 """
     verdict = outcome(text, "zero-grad-before-backward-only", device="cpu").verdict
     assert verdict.status == "undecided" and "not there" in verdict.reason, verdict
+
+
+def test_a_flagged_line_that_fails_refutes_nothing(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import torch
+import no_such_package
+
+def main():
+    torch.distributed.init_process_group("nccl")
+    net = torch.nn.Linear(64, 64).cuda()
+    net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0])
+    for batch in no_such_package.loader():
+        net(batch).sum().backward()
+
+main()
+"""
+    verdict = outcome(text, "ddp-no-bucket-view", device="fake").verdict
+    assert verdict.status == "undecided" and "process group" in verdict.reason, verdict
+
+
+def test_a_script_without_a_loop_runs_once_a_step(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import torch
+import no_such_package
+
+layers = [torch.nn.Linear(256, 256) for _ in range(8)]
+net = torch.nn.Sequential(*layers).cuda()
+net.load_state_dict(no_such_package.weights())
+net.eval()
+scores = net(torch.rand(512, 256).cuda())
+print(scores.argmax(1))
+"""
+    verdict = outcome(text, "eval-without-no-grad").verdict
+    assert (verdict.status, verdict.measure) == ("confirmed", "device_peak"), verdict
+    assert verdict.before is not None and verdict.before.iterations == 6
 
 
 @pytest.mark.parametrize(

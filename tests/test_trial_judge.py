@@ -35,7 +35,32 @@ def arm(
 
 
 def verdict(claim: Claim, before: dict[str, Any], after: dict[str, Any], **more: Any) -> Any:
-    return judge(claim, Answer("ended", {"before": before, "after": after, "device": "cpu", **more}), "called", "cpu")
+    device = "a GPU" if claim is Claim.TIME else "cpu"
+    return judge(claim, Answer("ended", {"before": before, "after": after, "device": device, **more}), "called", "cpu")
+
+
+def test_time_on_a_cpu_says_nothing_of_a_device() -> None:
+    data = {"before": arm(seconds=0.02), "after": arm(), "device": "cpu"}
+    found = judge(Claim.TIME, Answer("ended", data), "called", "cpu")
+    assert found.status == "undecided" and "--device cuda" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"hits": 0}, "not reached"),
+        ({"hits": 8, "absent": ["linear"]}, "torch (linear) is to compute with what is not there"),
+        ({"hits": 8, "stood": ["loader"]}, "with these sizes"),
+        ({"hits": 8, "stood": [], "whole": True}, "runs once in its script"),
+        ({"hits": 8, "stood": []}, "does not lower the peak"),
+    ],
+)
+def test_what_stands_in_keeps_a_finding_from_being_refuted(more: dict[str, Any], words: str) -> None:
+    before, after = arm() | more, arm()
+    for number, reading in enumerate(before["readings"]):
+        reading["area"] = 1000 * number
+    found = verdict(Claim.PEAK, before, after)
+    assert words in found.reason and (found.status == "refuted") == (words == "does not lower the peak")
 
 
 @pytest.mark.parametrize(

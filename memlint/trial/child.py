@@ -53,7 +53,19 @@ from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E
 from memlint.trial.missing import Missing, MissingFinder  # noqa: E402
 from memlint.trial.substitutes import Substitutes, lenient_torch, options_given  # noqa: E402
 from memlint.trial.ticks import Enough, Watch  # noqa: E402
-from memlint.trial.watch import EACH, HIT, TICK, WATCH, Place, count_hits, definition, loop_at, rewrite, wrap  # noqa: E402
+from memlint.trial.watch import (  # noqa: E402
+    EACH,
+    HIT,
+    TICK,
+    WATCH,
+    Place,
+    count_hits,
+    definition,
+    loop_at,
+    rewrite,
+    statement_at,
+    wrap,
+)
 
 WRITES = {
     "os.remove",
@@ -127,11 +139,14 @@ def prepared(text: str, spec: dict[str, Any], flagged: list[int] | None) -> ast.
     """The tree of ``text`` to run: lenient along the chain, with its loop watched and the flagged statement counted."""
     tree, place = ast.parse(text, spec["path"]), Place(spec["function"], spec["loop"])
     loop = loop_at(tree, place)
+    goal: ast.AST | None = loop
+    if flagged and loop is None:
+        goal = statement_at(tree, flagged[0], flagged[1])[1]
     if flagged:
         count_hits(tree, flagged[0], flagged[1], 0)
     if not spec["chain"]:
         return rewrite(tree, place)
-    soften(tree, spec["chain"], loop)
+    soften(tree, spec["chain"], goal)
     function = definition(tree, place)
     if loop is not None:
         wrap(loop, [])
@@ -175,6 +190,8 @@ def run_arm(
             tree = prepared(text, spec, spec["flagged"] if text == spec["arms"]["before"] else None)
             stack.enter_context(_finder(OneModule(spec["module"], spec["path"], tree, names)))
             stage = "run" if script else stage
+            if script and not looped:
+                _again_and_again(spec, watch, meter)
             module = importlib.import_module(spec["module"])
             if not script:
                 stage = "setup"
@@ -198,8 +215,10 @@ def run_arm(
             answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
     if meter.evidence is None:
         meter.testify()
+    answer["own"] = not standins.StandIn.made
     answer.update(readings=meter.readings, evidence=meter.evidence, hits=len(hits))
     if chain:
+        answer["whole"] = script and not looped and not spec["function"]
         answer["stood"] = substitutes.stood
         answer["absent"] = watch.absent(looped) if isinstance(watch, LateWatch) else Missing.computed[:9]
     real = spec["device"] != "fake"
@@ -209,6 +228,21 @@ def run_arm(
         if str(getattr(sys.modules[name], "__file__", None) or "").startswith(root) or name == spec["module"]:
             del sys.modules[name]
     return compared
+
+
+def _again_and_again(spec: dict[str, Any], watch: Watch, meter: Meter) -> None:
+    """Run a whole script anew until all steps are made: each run is one, or each call of the flagged function in it."""
+    if not spec["function"]:
+        meter.begin()
+    before = -2
+    while before < watch.count < watch.steps:
+        before = watch.count
+        importlib.import_module(spec["module"])
+        if not spec["function"]:
+            watch.tick()
+        del sys.modules[spec["module"]]
+        gc.collect()  # a module's functions and its names hold each other
+    raise Enough
 
 
 @contextlib.contextmanager

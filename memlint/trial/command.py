@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -87,8 +88,10 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     """
     from memlint.check import Options, check_paths, run_config
     from memlint.config import Configs
-    from memlint.trial.confirm import Confirmer, Settings
+    from memlint.trial.confirm import Settings
     from memlint.trial.run import Limits, TrialError
+    from memlint.trial.workers import outcomes as all_outcomes
+    from memlint.trial.workers import workers
 
     lines = dict(filter(None, map(_place, paths)))
     files = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
@@ -101,12 +104,18 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     page = _writable(options["report"]) if options["report"] else None
     limits = Limits(options["timeout"], options["memory_limit"])
     settings = Settings(options["device"], options["steps"], limits, text)
+    found = [(finding, report.sources[finding.path]) for finding in report.findings]
     outcomes: list[Outcome] = []
+    torch, numbers = "", itertools.count(1)
+
+    def began(finding: Finding) -> None:
+        _progress(f"{next(numbers)}/{len(found)} {finding.path}:{finding.span.line} {finding.name}")
+
     try:
-        with Confirmer(settings) as confirmer:
-            for number, finding in enumerate(report.findings, 1):
-                _progress(f"{number}/{len(report.findings)} {finding.path}:{finding.span.line} {finding.name}")
-                outcomes.append(confirmer.outcome(finding, report.sources[finding.path]))
+        if found:
+            with workers(settings) as confirmers:
+                outcomes = all_outcomes(confirmers, found, began)
+                torch = confirmers[0].torch
     except TrialError as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -114,7 +123,7 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     if folder:
         _write(outcomes, folder)
     if page:
-        _report(outcomes, report, confirmer.torch, page)
+        _report(outcomes, report, torch, page)
     if options["fix_confirmed"]:
         _fix(outcomes, report)
     _print(report, outcomes, options["output_format"])

@@ -20,7 +20,7 @@ from memlint.trial.run import Limits, Spec, TrialError, Trials
 
 ATTEMPTS = 14  # guesses at the batches on one way to run a finding
 BUDGET = 30.0  # seconds after which no further guess is tried on one finding and device
-SMALL = 2  # examples in a batch where what a batch takes hides what the finding is about
+OTHERS = (2, 256)  # examples in a batch, beside the usual number, where it hangs on that what a repair saves
 SAME = 2  # times that a run may end as one before it did until guesses at the batches are given up
 SUPPLY = "supply --harness FILE with setup(device)"
 
@@ -74,6 +74,10 @@ class Confirmer:
     def torch(self) -> str:
         """The torch that ran the trials, "" where none did."""
         return self._trials.torch
+
+    def gpus(self) -> int:
+        """How many CUDA devices there are. Raises `run.TrialError` where no trial can run at all."""
+        return self._trials.gpus()
 
     def outcome(self, finding: Finding, source: Source) -> Outcome:
         """Run what ``finding`` flags as written and as repaired, and judge; what cannot be run is undecided.
@@ -142,10 +146,12 @@ class Confirmer:
                 text = draft.write(guess)
                 spec = harness.spec(finding, source, repaired, text, device, steps, draft)
                 verdict, complaint = self._verdict(spec, claim, draft.tier, source, origin)
+                if verdict.status == REFUTED and claim is Claim.PEAK and device.startswith("cuda"):
+                    counted, _ = self._verdict(replace(spec, device="fake"), claim, draft.tier, source, origin)
+                    if counted.status == CONFIRMED or counted.reason == SIZES:  # which CUDA's allocator cannot tell
+                        verdict = replace(verdict, status=UNDECIDED, reason=SIZES)
                 if verdict.reason == SIZES:
-                    small, _ = self._verdict(replace(spec, batch=SMALL), claim, draft.tier, source, origin)
-                    if small.status == CONFIRMED:
-                        verdict = replace(small, reason=f"with batches of {SMALL} examples")
+                    verdict = self._other_sizes(spec, claim, draft.tier, source, origin, verdict)
                 yield text, verdict
                 if verdict.before is None:
                     return
@@ -156,6 +162,26 @@ class Confirmer:
                 better = [new for new in refined(guess, complaint) if new not in seen]
                 waiting[:0] = better
                 seen.update(better)
+
+    def _other_sizes(
+        self, spec: Spec, claim: Claim, tier: str, source: Source, origin: Origin | None, verdict: Verdict
+    ) -> Verdict:
+        """``verdict``, which hangs on sizes that memlint chose, or what other sizes of the batch make of it.
+
+        Refuted is only what no size bears out, with the program's own model.
+        """
+        for examples in OTHERS:
+            other, _ = self._verdict(replace(spec, batch=examples), claim, tier, source, origin)
+            if other.status == CONFIRMED:
+                return replace(other, reason=f"with batches of {examples} examples")
+            if other.reason != SIZES:
+                return verdict
+        if not verdict.own:
+            return verdict
+        sizes = " or ".join(map(str, OTHERS))
+        return replace(
+            verdict, status=REFUTED, reason=f"the repair does not lower the peak, nor with batches of {sizes}"
+        )
 
     def _verdict(
         self, spec: Spec, claim: Claim, tier: str, source: Source, origin: Origin | None

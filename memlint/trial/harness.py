@@ -17,7 +17,7 @@ from memlint.trial.guess import Guess
 from memlint.trial.lenient import bound, way
 from memlint.trial.roles import Roles, guesses, own_models
 from memlint.trial.run import Spec
-from memlint.trial.watch import Place, bytes_at, called, definition, first, locate
+from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at
 
 _NAMES = (
     "BATCH",
@@ -199,18 +199,20 @@ def _called(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
 
 def _isolated(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
     """The script, or the function alone, with stand-ins for what fails. Raises `CannotRun` where nothing recurs."""
+    if _decorated(finding, source):
+        raise CannotRun("what decorates a function runs once")
     tree = ast.parse(source.text)
     place = locate(source.text, finding.span.line, finding.span.column)
     chain = way(tree, place.function)
-    if place.loop is None and not place.function:
-        raise CannotRun("it stands at module level outside any loop, which cannot be called: move it into a function")
     scope = joined(tree, chain)
     names = dict.fromkeys(name for node in scope.body for name in bound(node, definitions=False))
+    loop = loop_at(tree, place)
+    inside = set(bound(loop, definitions=False)) if loop is not None else set()
 
     def write(guess: Guess) -> str:
         owner = None
         roles = Roles(tree, scope, None, place, guess)
-        made = roles.stand_ins([*names, *roles.iterated()])
+        made = roles.stand_ins([*names, *roles.iterated()], inside)
         if chain[0] != "":
             function, owner = _function(tree, Place(chain[0]))
             roles = Roles(tree, function, owner, place, guess)

@@ -22,6 +22,8 @@ PRETENDED = "fake tensors do no work, so how long they take says nothing: use --
 ELSEWHERE = "less is used once repaired, but what allocates it leads neither to the finding nor to what it keeps"
 FREES = "without the line more is alive: it does free something"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
+ON_CPU = "on a CPU there is no device to wait for, so the time says nothing: use --device cuda"
+WHOLE = "it runs once in its script, which as a whole takes no less once repaired"
 SIZES = "repaired, less is held in between, but with these sizes the peak lies elsewhere"
 MEASURES = {
     Claim.GROWTH: "device_growth",
@@ -131,6 +133,7 @@ class Verdict:
     after: Measurement | None = None
     results: str = "not compared"
     measure: str = ""
+    own: bool = False
     evidence: Evidence | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -181,6 +184,8 @@ def judge(
         return replace(verdict, reason=f"{doubt}: use --device cpu or cuda")
     if claim is Claim.TIME and name == "fake":
         return replace(verdict, reason=PRETENDED)
+    if claim is Claim.TIME and name == "cpu" and tier in ("called", "isolated"):
+        return replace(verdict, reason=ON_CPU)
     measure, saved = _saving(claim, before, after)
     weighed = measure != "host_growth" and claim is not Claim.EQUAL
     evidence = weigh(claim, data["before"].get("evidence"), origin) if weighed else None
@@ -203,7 +208,9 @@ def judge(
         return replace(verdict, measure="host_growth", reason=f"on the host, {figures}: raise --steps")
     own = not data["before"].get("stood", tier in ("called", "isolated"))  # whether the sizes are the program's own
     if claim is Claim.PEAK and not own and _area(data["before"]) > _area(data["after"]):
-        return replace(verdict, reason=SIZES)
+        return replace(verdict, reason=SIZES, own=bool(data["before"].get("own")))
+    if data["before"].get("whole"):
+        return replace(verdict, measure="", reason=WHOLE)
     reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
     return replace(verdict, status=REFUTED, reason=reason)
 

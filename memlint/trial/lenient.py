@@ -1,7 +1,8 @@
 """Makes a program go on to its flagged loop although data, packages or arguments are not there.
 
 Along the way from a start (the script, or a function) to the loop each statement that fails leaves stand-ins in the
-names that it should have bound, branches that lead to the loop are taken, and returns before it are passed over. What
+names that it should have bound, branches that lead to the loop are taken, returns before it are passed over, and other
+loops end after a short time. What
 the loop itself does stays as written, but for values that are absent there too.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from memlint.trial.watch import HIT, Place, definition, own
 
 STAND, HOLD, ITEMS, FAILURE = "__memlint_stand__", "__memlint_hold__", "__memlint_items__", "__memlint_failure__"
+BRIEFLY, SOON = "__memlint_briefly__", "__memlint_soon__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _KEPT = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 
@@ -119,6 +121,10 @@ def _tried(node: ast.stmt) -> Iterator[ast.stmt]:
     """``node``, and stand-ins where it fails or gives what is absent."""
     names = list(dict.fromkeys(bound(node)))
     _NoReturns().visit(node)
+    if isinstance(node, ast.For):
+        node.iter = _call(BRIEFLY, node.iter)
+    elif isinstance(node, ast.While):
+        node.test = ast.BoolOp(ast.And(), [_call(SOON, ast.Constant(node.lineno)), node.test])
     if isinstance(node, (ast.If, ast.With)):
         for block in (node.body, getattr(node, "orelse", [])):
             block[:] = [made for statement in block for made in _tried(statement)]

@@ -20,6 +20,7 @@ NUMBER = 64  # what an absent number counts as
 _PASSES_ON = re.compile(
     r"tqdm|trange|track|progress|prepare|initialize|wrap|parallel|to_device|auto|compile|ddp$", re.I
 )
+_WORKS = re.compile(r"scal|backward|step|optim|accelerat|fabric|engine", re.I)  # goes on with a graph by itself
 _MODEL = re.compile(r"Module|Model|Layer|Net|Encoder|Decoder|Conv|Loss|Task|Transformer", re.I)
 _BOARD = os.path.join(os.path.dirname(os.path.realpath(torch.__file__)), "utils", "tensorboard", "")
 _CAUGHT = re.compile(r"ImportError|ModuleNotFoundError|Exception|BaseException|^$")
@@ -81,7 +82,10 @@ class Missing:
         if args and (_PASSES_ON.search(name) or isinstance(args[0], (torch.nn.Module, torch.optim.Optimizer))):
             handed = [a for a in args if not isinstance(a, (str, int, float))]
             return handed[0] if len(handed) == 1 else tuple(handed)
-        return Missing(f"{self.path}()", _tensors((*args, *kwargs.values())))
+        tensors = _tensors((*args, *kwargs.values()))
+        if tensors and _WORKS.search(self.path):
+            self.computed.append(name)
+        return Missing(f"{self.path}()", tensors)
 
     def __getitem__(self, key: Any) -> Any:
         return Missing(f"{self.path}[…]", self.tensors)
@@ -137,7 +141,7 @@ class Missing:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         import numpy
 
-        return numpy.ones(NUMBER, dtype or "float32")
+        return numpy.ones(NUMBER, dtype or "int64")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

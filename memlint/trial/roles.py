@@ -55,6 +55,10 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
 )
 
 
+_OF_TENSORS = frozenset(
+    """to cuda cpu size shape view reshape flatten float long int bool squeeze unsqueeze detach mean sum max min dim
+    device dtype numel transpose permute t T item""".split()
+)
 _CHANNELS = re.compile(r"(^|_)channels?$|^nc$|^in_chans?$|^image_channels")
 _SIDE = re.compile(
     r"^(im(age|g)?_?(size|dim|side|h|height|w|width|sz))$|^(crop|input|image|img)_?(size|res)$|^resolution$"
@@ -123,12 +127,14 @@ class Roles:
             self._setup.arguments[name] = self._made(name, name, role)
         return self._setup
 
-    def stand_ins(self, names: Iterable[str]) -> dict[str, str]:
+    def stand_ins(self, names: Iterable[str], inside: set[str]) -> dict[str, str]:
         """For each of ``names`` whose role tells what it holds, an expression that makes one.
 
-        In it ``names["…"]`` is what another of them holds.
+        In it ``names["…"]`` is what another of them holds. What is bound ``inside`` the loop is no loader for it.
         """
         roles = {name: self._role(name) for name in names}
+        for name in inside & {name for name, role in roles.items() if role == "loader"}:
+            roles[name] = "options" if self._uses.get(name, Use()).attributes else "quiet"
         model = next((name for name, role in roles.items() if role == "model"), "")
         optimizer = next((name for name, role in roles.items() if role == "optimizer"), "")
         weights = f'names["{model}"]' if model else f'StandIn("{self._guess.kind}")'
@@ -145,10 +151,15 @@ class Roles:
                 made[name] = self._feed.element(name.rpartition(".")[2], last=False)
             elif role == "loader":
                 made[name] = f"Batches(STEPS + 1, lambda: {self._feed.batch(name)})"
+            elif role == "options" and not _OPTIONS.search(name):
+                fields = sorted(a for a in self._uses[name].attributes if not a.startswith("_"))
+                if any(self._uses.get(f"{name}.{a}", Use()).attributes - _OF_TENSORS for a in fields):
+                    continue  # its parts are no tensors
+                made[name] = f"Output({', '.join(f'{a}={self._feed.element(a, last=False)}' for a in fields)})"
             elif role == "number":
                 if (value := self._number(name)) != UNKNOWN:
                     made[name] = value
-            elif role not in ("quiet", "sequence", "options") or (role == "options" and _OPTIONS.search(name)):
+            elif role not in ("quiet", "sequence"):
                 made[name] = self._made(name, name, role)
         return made
 
@@ -196,6 +207,8 @@ class Roles:
             return "loader"
         if by_name == "options":
             return "options" if use.attributes else "quiet"
+        if by_name == "scaler" and use.called:
+            return "quiet"
         if by_name == "criterion" and not (use.called or self._passed_on(name)):
             by_name = ""
         if by_name:

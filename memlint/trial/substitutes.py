@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +15,11 @@ from unittest import mock
 import torch
 from torch.utils.data import DataLoader
 
-from memlint.trial.lenient import FAILURE, HOLD, ITEMS, STAND
+from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, ITEMS, SOON, STAND
 from memlint.trial.missing import Blank, Missing
 from memlint.trial.standins import Batches, Quiet
 
+BRIEF = 0.5  # seconds that a loop before the flagged one may take
 _SCALARS = ("loss", "cost", "err")
 
 
@@ -32,12 +34,20 @@ class Substitutes:
         self.stood: list[str] = []
         self._steps = steps
         self._known: dict[str, Any] = {}
+        self._started: dict[int, float] = {}
         made = getattr(harness, "standins", None)
         self._makers: dict[str, Callable[[], Any]] = made(device, _Names(self)) if made else {}
 
     def calls(self) -> dict[str, Any]:
         """The names under which a softened program finds this object's methods."""
-        return {STAND: self.stand, HOLD: self.hold, ITEMS: self.items, FAILURE: (Exception, SystemExit)}
+        return {
+            STAND: self.stand,
+            HOLD: self.hold,
+            ITEMS: self.items,
+            FAILURE: (Exception, SystemExit),
+            BRIEFLY: briefly,
+            SOON: self.soon,
+        }
 
     def stand(self, name: str) -> Any:
         """A stand-in for what ``name`` should have been bound to."""
@@ -77,6 +87,10 @@ class Substitutes:
             return list(itertools.islice(itertools.cycle(value or [Missing(key)]), self._steps + 1))
         return value
 
+    def soon(self, loop: int) -> bool:
+        """Whether the ``while`` loop in line ``loop`` may go on: for `BRIEF` seconds from its start."""
+        return time.monotonic() - self._started.setdefault(loop, time.monotonic()) < BRIEF
+
     def named(self, name: str) -> Any:
         """What ``name`` was last bound to, as far as it is still alive, else a stand-in."""
         known = self._known.get(name)
@@ -92,6 +106,12 @@ class Substitutes:
         if any(word in name.lower() for word in _SCALARS):
             return torch.stack([tensor.float().mean() for tensor in tensors]).sum()
         return tensors[0] * 1.0
+
+
+def briefly(items: Any) -> Iterator[Any]:
+    """``items`` until `BRIEF` seconds have passed."""
+    end = time.monotonic() + BRIEF
+    return itertools.takewhile(lambda _: time.monotonic() < end, items)
 
 
 class _Names(Mapping[str, Any]):

@@ -150,21 +150,27 @@ def loop_at(tree: ast.Module, place: Place) -> Loop | None:
 def count_hits(tree: ast.Module, line: int, column: int, key: int) -> ast.Module:
     """Put a call of `HIT` with ``key`` before the statement in ``tree`` itself at ``line`` and ``column`` (from 0,
     in bytes), so that one knows whether it ran."""
+    body, found = statement_at(tree, line, column)
+    if found is not None:
+        body.insert(body.index(found), _called(HIT, [ast.Constant(key)], found))
+    return ast.fix_missing_locations(tree)
+
+
+def statement_at(tree: ast.Module, line: int, column: int) -> tuple[list[ast.stmt], ast.stmt | None]:
+    """The innermost statement in ``tree`` at ``line`` and ``column`` (from 0, in bytes), and the block it is in."""
     node: ast.AST = tree
-    body, found = tree.body, None
+    body: list[ast.stmt] = tree.body
+    found = None
     while True:
         for _, child in _children(node):
             if _covers(child, (line, column)):
                 break
         else:
-            break
+            return body, found
         bodies = [value for _, value in ast.iter_fields(node) if isinstance(value, list) and child in value]
         if isinstance(child, ast.stmt) and bodies:
             body, found = bodies[0], child
         node = child
-    if found is not None:
-        body.insert(body.index(found), _called(HIT, [ast.Constant(key)], found))
-    return ast.fix_missing_locations(tree)
 
 
 def _called(name: str, arguments: list[ast.expr], at: ast.stmt) -> ast.Expr:

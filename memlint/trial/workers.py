@@ -1,0 +1,56 @@
+"""Findings to verdicts by several workers: one for each GPU that may be used, else one."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from memlint.rule import Finding
+from memlint.source import Source
+from memlint.trial.confirm import Confirmer, Outcome, Settings
+
+
+def devices(asked: str, gpus: int) -> list[str]:
+    """The device of each worker: every GPU there is for "cuda" and "auto", or the one device that was asked for."""
+    return [f"cuda:{number}" for number in range(gpus)] if asked in ("cuda", "auto") and gpus > 1 else [asked]
+
+
+@contextlib.contextmanager
+def workers(settings: Settings, make: Callable[[Settings], Confirmer] = Confirmer) -> Iterator[list[Confirmer]]:
+    """Confirmers for ``settings``, each with a device and a process of its own. Raises `run.TrialError`."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(make(settings))
+        chosen = devices(settings.device, first.gpus() if settings.device in ("cuda", "auto") else 0)
+        first.settings = replace(settings, device=chosen[0])
+        yield [first, *(stack.enter_context(make(replace(settings, device=device))) for device in chosen[1:])]
+
+
+def outcomes(
+    confirmers: Sequence[Confirmer],
+    findings: Sequence[tuple[Finding, Source]],
+    began: Callable[[Finding], None] = lambda finding: None,
+) -> list[Outcome]:
+    """The outcomes of ``findings`` in their order; ``began`` is told when one is taken up. Raises `run.TrialError`."""
+    free: queue.SimpleQueue[Confirmer] = queue.SimpleQueue()
+    for confirmer in confirmers:
+        free.put(confirmer)
+
+    def confirmed(found: tuple[Finding, Source]) -> Outcome:
+        confirmer = free.get()
+        try:
+            began(found[0])
+            return confirmer.outcome(*found)
+        finally:
+            free.put(confirmer)
+
+    if len(confirmers) == 1:
+        return [confirmed(found) for found in findings]
+    with ThreadPoolExecutor(len(confirmers)) as pool:
+        try:
+            return list(pool.map(confirmed, findings))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
