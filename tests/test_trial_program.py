@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from memlint.source import Source
 from memlint.trial.confirm import on_target
 from memlint.trial.judge import undecided
 from memlint.trial.program import ONLY_WRITTEN, Program, ProgramError, Run, Watching, files_of
+from memlint.trial.traced import Bench, Overlay
+from memlint.trial.watch import WATCH
 
 ROOT = str(Path(__file__).parents[1])
 Result = subprocess.CompletedProcess[str]
@@ -216,6 +220,25 @@ def test_a_script_for_an_older_torch_is_not_refuted_by_a_newer_one(at: Path) -> 
     assert finding.code == "MEM104" and found.status == "undecided" and "torch 0.4" in found.reason
     put(at, "two.py", TWO)
     assert on_target(verdict, Source.read("two.py"), "2.13.0+cpu") == verdict
+
+
+def test_a_file_that_is_nested_too_deeply_runs_unwatched(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(at, "flat.py", "for x in [1]:\n    pass\n")
+    data = (at / "flat.py").read_bytes()
+    plan = {"digest": hashlib.sha256(data).hexdigest(), "text": data.decode(), "repaired": False, "hits": []}
+    path = str((at / "flat.py").resolve())
+    overlay = Overlay({path: {**plan, "places": [["", 0, 0]]}}, Bench(None, [], os.open(os.devnull, os.O_WRONLY)))
+    code = overlay.code(path)
+    assert code is not None and WATCH in code.co_names
+
+    def too_deep(*about: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("memlint.trial.traced.rewrite", too_deep)
+    assert overlay.code(path) is None, "it is imported as it is"
+    monkeypatch.undo()
+    (at / "flat.py").write_bytes(data + b"# changed since it was checked\n")
+    assert overlay.code(path) is None
 
 
 torch = pytest.importorskip("torch")

@@ -148,7 +148,10 @@ class Watching:
         source = self.sources[finding.path]
         if source.is_notebook:
             return Watched(finding, None, "it stands in a notebook")
-        place = locate(source.text, finding.span.line, finding.span.column)
+        try:
+            place = locate(source.text, finding.span.line, finding.span.column)
+        except RecursionError:
+            return Watched(finding, None, "its file is nested too deeply to be watched")
         if place.loop is None:
             place = Place(decorated(source.tree, finding.span.line) or place.function)
             if not place.function:

@@ -369,15 +369,19 @@ class Overlay:
         if hashlib.sha256(data).hexdigest() != plan["digest"]:
             self._bench.say(changed=path)
             return None
-        tree = ast.parse(plan["text"], path)
-        for line, column, key in plan["hits"]:
-            count_hits(tree, line, column, key)
-        for function, loop, key in plan["places"]:
-            rewrite(tree, Place(function, loop), key)
+        try:
+            tree = ast.parse(plan["text"], path)
+            for line, column, key in plan["hits"]:
+                count_hits(tree, line, column, key)
+            for function, loop, key in plan["places"]:
+                rewrite(tree, Place(function, loop), key)
+            code = compile(tree, path, "exec", dont_inherit=True)
+        except RecursionError:  # nested more deeply than syntax trees can be worked on: it runs unwatched
+            return None
         if plan["repaired"]:
             lines = plan["text"].splitlines(keepends=True)
             linecache.cache[path] = len(plan["text"]), None, lines, path
-        return compile(tree, path, "exec", dont_inherit=True)
+        return code
 
     def lay(self) -> None:
         """Have every import of a flagged file, by whichever finder, take its code from here."""
