@@ -23,7 +23,7 @@ from memlint.facts import UNKNOWN, Value
 from memlint.files import discover, shown
 from memlint.names import Names
 from memlint.project import CROWD, FEW, TENSOR_WORDS, Project
-from memlint.rule import Finding, Rule, Span
+from memlint.rule import Edit, Finding, Rule, Span
 from memlint.source import Source, SourceError
 from memlint.trace import Trace, note, tracing, unseen
 
@@ -267,14 +267,20 @@ class Workspace:
         def line(number: int) -> int:
             return number + shift if number > head else number
 
+        def place(span: Span) -> Span:
+            return Span(line(span.line), span.column, line(span.end_line), span.end_column)
+
         def moved(finding: Finding) -> Finding:
             trail = tuple(replace(s, line=line(s.line)) if s.path == path else s for s in finding.trail)
-            span = finding.span
+            span, fix = finding.span, finding.fix
             if finding.path == path:
-                span = Span(line(span.line), span.column, line(span.end_line), span.end_column)
-            return (
-                finding if (span, trail) == (finding.span, finding.trail) else replace(finding, span=span, trail=trail)
-            )
+                span = place(span)
+                if fix is not None:
+                    operations = tuple(replace(o, nodes=tuple(map(place, o.nodes))) for o in fix.operations)
+                    fix = replace(
+                        fix, operations=operations, edits=tuple(Edit(place(e.span), e.text) for e in fix.edits)
+                    )
+            return replace(finding, span=span, trail=trail, fix=fix)
 
         for definition, findings in self._raw.items():
             if findings:

@@ -158,6 +158,20 @@ def test_a_stopped_check_goes_on_later(small: Workspace) -> None:
     small.tidy()
 
 
+def test_a_finding_moves_with_its_fix(small: Workspace) -> None:
+    text = SMALL["loop.py"] + "\n\ndef more(x):\n    return x\n"
+    small.put("loop.py", text.encode())
+    list(small.check())
+    text = text.replace("def train", "def before(x):\n    return x\n\n\ndef train")
+    small.put("loop.py", text.encode())
+    list(small.check())
+    text = text.replace("    return x\n\n\ndef train", "    x = x + 1\n    return x\n\n\ndef train")
+    small.put("loop.py", text.encode())
+    agree(small, {"loop.py": text.encode()})
+    (fix,) = [small.settled(finding).fix for finding in small.report.findings]
+    assert fix is not None and fix.edits
+
+
 def test_the_open_file_comes_first(small: Workspace) -> None:
     small.put("step.py", SMALL["step.py"].replace("return loss", "return loss.item()").encode())
     assert [path for path, _ in small.check(["loop.py"])] == ["loop.py", "step.py"]
