@@ -199,6 +199,32 @@ main()
     assert verdict.status == "undecided" and "process group" in verdict.reason, verdict
 
 
+def test_the_peak_of_a_function_is_that_of_its_calls(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import torch
+from torch import nn
+import no_such_package
+
+net = nn.Sequential(*[nn.Linear(128, 128) for _ in range(8)]).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+
+def sample():
+    net.eval()
+    scores = net(torch.rand(64, 128).cuda())
+    print(scores.argmax(1))
+
+for epoch in range(100):
+    loss = net(torch.rand(4096, 128).cuda()).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    sample()
+"""
+    verdict = outcome(text, "eval-without-no-grad").verdict
+    assert verdict.status != "refuted" and verdict.before is not None and verdict.after is not None, verdict
+    assert verdict.before.device_peak > verdict.after.device_peak, "training, which takes far more, does not count"
+
+
 def test_a_script_without_a_loop_runs_once_a_step(outcome) -> None:  # type: ignore[no-untyped-def]
     text = """
 import torch

@@ -108,6 +108,7 @@ class LateWatch(Watch):
     def __init__(self, meter: Meter, steps: int) -> None:
         super().__init__(meter, steps)
         self._begin = meter.begin
+        self._allocator = meter.allocator
         self._absent: list[str] = []
 
     def enter(self) -> bool:
@@ -123,6 +124,7 @@ class LateWatch(Watch):
 
         def alone(*args: Any, **kwargs: Any) -> Any:
             Missing.computed.clear()
+            self._allocator.reset_peak()  # what runs between the calls is not the finding's
             try:
                 return each(*args, **kwargs)
             finally:

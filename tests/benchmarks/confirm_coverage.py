@@ -95,6 +95,14 @@ def table(rows: list[Row]) -> str:
     return "\n".join([*lines, "", f"seconds a finding: median {seconds[len(seconds) // 2]}, most {seconds[-1]}"])
 
 
+def write(rows: list[Row], path: Path) -> None:
+    """Keep ``rows``."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,14 +124,11 @@ def main() -> int:
         for folder in [folder.resolve() for folder in given.folders]:
             for row, outcome in survey(folder, given.each, confirmer):
                 rows.append(row)
+                if given.out:
+                    write(rows, given.out)  # each time, so that a run cut short keeps what it has
                 print("\t".join(row.values()), outcome.verdict.reason, sep="\t", file=sys.stderr, flush=True)
                 if log:
                     print(*row.values(), outcome.verdict, outcome.harness, "-" * 80, sep="\n", file=log, flush=True)
-    if given.out:
-        with given.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
     print(table(rows))
     return 0
 
