@@ -167,9 +167,11 @@ def test_a_finding_moves_with_its_fix(small: Workspace) -> None:
     list(small.check())
     text = text.replace("    return x\n\n\ndef train", "    x = x + 1\n    return x\n\n\ndef train")
     small.put("loop.py", text.encode())
-    agree(small, {"loop.py": text.encode()})
+    list(small.check())
     (fix,) = [small.settled(finding).fix for finding in small.report.findings]
-    assert fix is not None and fix.edits
+    assert fix is not None
+    (edit,) = fix.edits
+    assert text.splitlines()[edit.span.line - 1].strip().startswith("curve.append(")
 
 
 def test_the_open_file_comes_first(small: Workspace) -> None:
