@@ -64,6 +64,7 @@ class _Search:
         scores, dim = softmax
         self.visited: set[ast.AST] = set()
         self.products: list[tuple[ast.expr, ast.expr, bool]] = []
+        self.terms: list[ast.expr] = []
         if not self.scored(scores) or not self.products or not all(map(self.untouched, self.names())):
             return None
         batched = all(three for _, _, three in self.products)
@@ -72,6 +73,8 @@ class _Search:
         queries, keys, _ = self.products[0]
         values = self.weighed(call)
         if values is None or self.single(queries) or self.weight(keys) or self.weight(values):
+            return None
+        if any(self.drawn_from(term, queries) for term in self.terms):
             return None
         return Attention(call, queries, values)
 
@@ -126,6 +129,8 @@ class _Search:
         if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
             left, right = self.scores_in(node.left), self.scores_in(node.right)
             other = node.right if left else node.left
+            if isinstance(node.op, (ast.Add, ast.Sub)):
+                self.terms.append(other)
             return left is not right and (isinstance(node.op, (ast.Add, ast.Sub)) or self.scale(other))
         return False
 
@@ -146,6 +151,7 @@ class _Search:
         attr = call.func.attr
         if attr in SCALES and not (args and self.scale(args[0])):
             return False
+        self.terms += args if attr in MASKS else []
         return attr in SHAPES | MASKS | SCALES and self.scored(call.func.value)
 
     def product(self, call: ast.Call) -> bool:
@@ -281,6 +287,21 @@ class _Search:
             return False
         parts = queries.slice.elts if isinstance(queries.slice, ast.Tuple) else []
         return any((isinstance(p, ast.Constant) and p.value is None) or _one(p) for p in parts)
+
+    def drawn_from(self, term: ast.expr, queries: ast.expr) -> bool:
+        """Whether a term of the scores is computed from the queries: as large as the scores, and kept by any kernel."""
+        while not isinstance(queries, ast.Name):
+            if isinstance(queries, ast.BinOp):
+                queries = queries.left
+            elif isinstance(queries, ast.Call) and isinstance(queries.func, ast.Attribute):
+                queries = queries.func.value
+            else:
+                return False
+        given: list[ast.expr | None] = [term]
+        if isinstance(term, ast.Name):
+            given = [self.lifetimes.given(b, term.id) for b in self.lifetimes.seen_by(term)]
+        read = [n for g in given if g is not None for n in ast.walk(g) if isinstance(n, ast.Name)]
+        return any(n.id == queries.id and not self.looked_at(n) for n in read)
 
     def weight(self, node: ast.expr) -> bool:
         """Whether a factor is a parameter: prototypes or a codebook, and no other tokens."""
