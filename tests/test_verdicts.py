@@ -1,4 +1,8 @@
-"""The reviewed record of findings in real packages: its form, its share of true findings, and that it still holds."""
+"""The reviewed record of findings in real packages: its form, its share of true findings, and that it still holds.
+
+Every error and warning of the packages is in it. Of the notes, all are where a rule has at most 15 over the packages;
+else at least 15 a rule: the first of each package in the order of names (by path and line), then each one's second, ….
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,9 @@ from memlint.registry import load
 from memlint.rule import Level
 
 RECORD = Path(__file__).parents[1] / "fixtures" / "verdicts.tsv"
-COLUMNS = ("package", "path", "line", "rule", "verdict", "why")
+COLUMNS = ("package", "path", "line", "rule", "level", "verdict", "why")
 AGAIN = ("stable-baselines3", "easyocr", "gpytorch", "recbole")  # small ones, fetched anew and compared
-TRUE_SHARE = 19 / 20
+TRUE_SHARE = {("error", "warning"): 19 / 20, ("note",): 9 / 10}
 
 
 def rows() -> list[dict[str, str]]:
@@ -41,16 +45,27 @@ def test_the_record_has_its_form() -> None:
     for row in rows():
         assert "==" in row["package"], row
         assert row["verdict"] in ("true", "wrong", "none"), row
-        if row["verdict"] == "none":  # a package in which nothing is found
-            assert (row["path"], row["line"], row["rule"]) == ("", "", ""), row
+        if row["verdict"] == "none":  # a package of which nothing is judged
+            assert (row["path"], row["line"], row["rule"], row["level"]) == ("", "", "", ""), row
         else:
-            assert row["rule"] in names and row["line"].isdigit() and row["why"], row
+            assert (
+                row["rule"] in names
+                and row["level"] in {level.value for level in Level}
+                and row["line"].isdigit()
+                and row["why"]
+            ), row
+    places = [(row["package"], row["path"], row["line"], row["rule"]) for row in rows()]
+    assert len(places) == len(set(places))
 
 
-def test_at_least_twenty_packages_and_nineteen_in_twenty_true() -> None:
+def test_there_are_at_least_twenty_packages() -> None:
     assert len(packages()) >= 20
-    judged = [row["verdict"] for row in rows() if row["verdict"] != "none"]
-    assert judged.count("true") / len(judged) >= TRUE_SHARE
+
+
+@pytest.mark.parametrize(("levels", "share"), TRUE_SHARE.items())
+def test_the_share_of_true_findings(levels: tuple[str, ...], share: float) -> None:
+    judged = [row["verdict"] for row in rows() if row["level"] in levels]
+    assert judged.count("true") / len(judged) >= share
 
 
 @pytest.mark.parametrize("name", AGAIN)
@@ -69,6 +84,8 @@ def test_a_package_gives_what_the_record_says(name: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(folder)
     report = check_paths(["."], Options(cache=False))
     assert not report.errors
-    found = {(f.path, str(f.span.line), f.name) for f in report.findings if f.level is not Level.NOTE}
-    recorded = {(r["path"], r["line"], r["rule"]) for r in packages()[pinned] if r["verdict"] != "none"}
-    assert found == recorded
+    found = {(f.path, str(f.span.line), f.name, f.level.value) for f in report.findings}
+    judged = packages()[pinned]
+    recorded = {(r["path"], r["line"], r["rule"], r["level"]) for r in judged if r["verdict"] != "none"}
+    assert recorded <= found
+    assert {f for f in found if f[3] != Level.NOTE.value} == {r for r in recorded if r[3] != Level.NOTE.value}
