@@ -86,6 +86,21 @@ def test_different_results_are_seen(trials: Trials, tmp_path: Path) -> None:
     assert close.data["results"] == "close"
 
 
+def test_names_of_files_are_no_results(trials: Trials, tmp_path: Path) -> None:
+    text = LEAK.replace("import torch\n", "import tempfile\n\nimport torch\n", 1).replace(
+        "def train(model, loader):", "def train(model, loader, path):"
+    )
+    text = text.replace('return {"model"', 'return {"path": tempfile.mkstemp()[1], "model"')
+    assert trials.run(spec(tmp_path, text, "kept.append", DETACHED)).data["results"] == "identical"
+
+
+def test_hits_are_counted_where_a_statement_is_flagged(trials: Trials, tmp_path: Path) -> None:
+    assert "hits" not in trials.run(spec(tmp_path, LEAK, "kept.append", DETACHED)).data["before"]
+    line = next(n for n, row in enumerate(LEAK.splitlines(), 1) if "kept.append" in row)
+    counted = trials.run(spec(tmp_path, LEAK, "kept.append", DETACHED, flagged=(line, 8))).data["before"]
+    assert counted["hits"] >= 6
+
+
 def test_a_function_without_a_loop_ticks_at_each_call(trials: Trials, tmp_path: Path) -> None:
     text = """
 import torch

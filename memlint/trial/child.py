@@ -218,7 +218,9 @@ def run_arm(
     if meter.evidence is None:
         meter.testify()
     answer["own"] = not standins.StandIn.made
-    answer.update(readings=meter.readings, evidence=meter.evidence, hits=len(hits))
+    answer.update(readings=meter.readings, evidence=meter.evidence)
+    if spec["flagged"]:
+        answer["hits"] = len(hits)
     if chain:
         answer["whole"] = script and not looped and not spec["function"]
         answer["stood"] = substitutes.stood

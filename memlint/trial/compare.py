@@ -16,13 +16,15 @@ Snapshot = dict[str, Any]
 def snapshot(returned: Any, arguments: dict[str, Any]) -> Snapshot:
     """Copies, on the host, of what can be compared: numbers and tensors by the path that leads to them.
 
-    A gradient that is None counts as zeros, since that is what an optimizer takes it for.
+    A gradient that is None counts as zeros, since that is what an optimizer takes it for. Texts count only in what is
+    returned: those among the arguments are names of files, and a set-up gives each arm one of its own.
     """
     found: Snapshot = {}
     _collect("returned", returned, found, DEPTH)
+    given: Snapshot = {}
     for name, value in arguments.items():
-        _collect(name, value, found, DEPTH)
-    return found
+        _collect(name, value, given, DEPTH)
+    return found | {path: value for path, value in given.items() if not isinstance(value, str)}
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[str, str]:
