@@ -182,7 +182,7 @@ class _Search:
 
     def scale(self, node: ast.AST) -> bool:
         """Whether an expression scales the scores as a whole: no mask that is known, and no scale that is learned."""
-        if node in self.parameters:
+        if self.weight(node):
             return False
         if isinstance(node, ast.Name):
             value = self.fn.flow.env.get(node.id) if self.fn.flow is not None else None
@@ -304,7 +304,7 @@ class _Search:
         return any(n.id == queries.id and not self.looked_at(n) for n in read)
 
     def weight(self, node: ast.expr) -> bool:
-        """Whether a factor is a parameter: prototypes or a codebook, and no other tokens."""
+        """Whether an expression is made of a parameter: a codebook and no other tokens, or a scale that is learned."""
         return any(n in self.parameters for n in ast.walk(node))
 
 

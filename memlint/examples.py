@@ -21,6 +21,7 @@ ARRAYS = frozenset({"torch", "numpy", "PIL", "cv2", "pandas", "pyarrow", "array"
 _FILES = re.compile(r"open|read|load")
 ENTRY = "an object"  # of a database, which has the example itself
 DEPTH = 3  # methods that a dataset's ``__getitem__`` goes through
+STEPS = 6  # names and helpers that a value goes through: a name may be made from itself, ``lines = lines[1:]``
 
 
 @dataclass
@@ -65,12 +66,14 @@ def _append(node: ast.Expr) -> ast.Call | None:
 
 def _collection(fn: Function, value: ast.expr, depth: int = 0) -> str:
     """What an expression collects, an object for every example; "" where that is not known."""
+    if depth > STEPS:
+        return ""
     if isinstance(value, ast.Name):
         for node in fn.definition.nodes:
             if isinstance(node, ast.Expr) and (call := _append(node)) and chain(call.func.value) == value.id:  # type: ignore[attr-defined]
                 if what := _in_loop(fn, node, call.args[0]):
                     return what
-        return next((w for v in assigned(fn.definition, value.id) if (w := _collection(fn, v, depth))), "")
+        return next((w for v in assigned(fn.definition, value.id) if (w := _collection(fn, v, depth + 1))), "")
     if isinstance(value, ast.Subscript):
         return _collection(fn, value.value, depth)
     if isinstance(value, (ast.ListComp, ast.DictComp)):
@@ -78,7 +81,7 @@ def _collection(fn: Function, value: ast.expr, depth: int = 0) -> str:
         return _of(fn, element, value.generators[0].iter, value)
     if isinstance(value, ast.Call):
         named = fn.project.names.resolve(value.func, fn.definition)
-        if isinstance(named, Definition) and depth < 2:
+        if isinstance(named, Definition):
             other = fn.project.function(named)
             returned = [n.value for n in own_nodes(named.node) if isinstance(n, ast.Return) and n.value is not None]
             return next((w for v in returned if (w := _collection(other, v, depth + 1))), "")
@@ -115,8 +118,10 @@ def _unwrapped(over: ast.expr) -> ast.expr:
     return over
 
 
-def _lines(fn: Function, over: ast.expr) -> bool:
+def _lines(fn: Function, over: ast.expr, depth: int = 0) -> bool:
     """Whether an iteration takes one line of a file, or one row of a table, after the other."""
+    if depth > STEPS:
+        return False
     if isinstance(over, ast.Name):
         opened = any(
             isinstance(item.optional_vars, ast.Name)
@@ -125,9 +130,9 @@ def _lines(fn: Function, over: ast.expr) -> bool:
             for node in fn.nodes_of(ast.With)
             for item in node.items  # type: ignore[attr-defined]
         )
-        return opened or any(_opens(fn, v) or _lines(fn, v) for v in assigned(fn.definition, over.id))
+        return opened or any(_opens(fn, v) or _lines(fn, v, depth + 1) for v in assigned(fn.definition, over.id))
     if isinstance(over, ast.Subscript):
-        return _lines(fn, over.value)
+        return _lines(fn, over.value, depth)
     if not isinstance(over, ast.Call):
         return False
     if _opens(fn, over) or _reader(fn, over):
@@ -136,7 +141,7 @@ def _lines(fn: Function, over: ast.expr) -> bool:
         attr, owner = over.func.attr, over.func.value
         if attr in ("splitlines", "split"):
             return isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "read"
-        return attr in ROWS or (attr == "readlines" and (_lines(fn, owner) or isinstance(owner, ast.Call)))
+        return attr in ROWS or (attr == "readlines" and (_lines(fn, owner, depth) or isinstance(owner, ast.Call)))
     return False
 
 

@@ -24,7 +24,7 @@ from memlint.roles import Use, uses
 from memlint.source import Source
 from memlint.target import Target
 from memlint.trace import active, fact, question, unseen
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, join, of_file
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, chain, join, of_file
 
 VARIANTS = 12  # readings of one function with different arguments
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
+BUILT = frozenset({"parameters", "named_parameters", "state_dict", "load_state_dict"})
 _DISPLAYS: dict[type, str] = {ast.List: "list", ast.Dict: "dict", ast.Set: "set"}
 SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
 PROPERTIES = frozenset({"property", "cached_property"})
@@ -395,7 +396,21 @@ class Project:
                 isinstance(meaning, str) and (row := self.library.lookup(meaning)) and row.kind
             ):
                 return "unknown", ""
-        return self.annotation(node, definition) if node is not None else ("unknown", "")
+        stated = self.annotation(node, definition) if node is not None else ("unknown", "")
+        return ("unknown", "") if stated[0] == "module" and self._makes_modules(definition, name) else stated
+
+    def _makes_modules(self, definition: Definition, name: str) -> bool:
+        """Whether calling a name gives a module: it is a class, or builds one, whatever its annotation says."""
+        for node in own_nodes(definition.node):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                made = node.value
+                while isinstance(made.func, ast.Attribute) and isinstance(made.func.value, ast.Call):
+                    made = made.func.value
+                if isinstance(made.func, ast.Name) and made.func.id == name:
+                    uses = (self.uses(definition).get(chain(t)) for t in node.targets)
+                    if any(use is not None and use.attributes & BUILT for use in uses):
+                        return True
+        return False
 
     def annotation(self, node: ast.expr, where: Definition) -> tuple[str, str]:
         """Kind and type that an annotation states."""

@@ -19,7 +19,7 @@ DERIVES = (ast.Assign, ast.comprehension)
 SHAPES = frozenset("unsqueeze squeeze view reshape permute float long half contiguous items values".split())
 # A loop that does these is not an ordinary one: it measures memory, or looks for a size that fits.
 SPECIAL = re.compile(r"max_memory|memory_(?:allocated|reserved|cached|stats)|mem_get_info|out of memory|OutOfMemory")
-ON_DEVICE = re.compile(r"""is_available\(\)|is_cuda|(?:device|type)\b.*[!=]= ?["'](?:cuda|mps|xpu|cpu)""")
+ON_DEVICE = re.compile(r"""is_available\(\)|is_cuda|\bdevice is None|(?:device|type)\b.*[!=]= ?["'](?:cuda|mps|xpu|cpu)""")
 
 
 def repeating(fn: Function, effect: str, words: Iterable[str]) -> Iterator[tuple[Event, str]]:
@@ -82,11 +82,17 @@ def always(fn: Function, node: ast.AST, loop: ast.AST | None = None) -> bool:
         if isinstance(outer, ast.If) and not (inner in outer.body and _asks_for_the_device(outer.test)):
             return False
         inner, outer = outer, fn.parents.get(outer)
-    if loop is None:
-        return True
     line = node.lineno  # type: ignore[attr-defined]
+    if loop is None:  # a function that may return before is asked at every step, and works only at some
+        return not any(isinstance(n, ast.Return) and n.lineno < line and _decides(fn, n) for n in own_nodes(fn.node))
     begun = min((e.site.lineno for e in fn.events(*WORK) if loop in e.loops), default=line)  # type: ignore[attr-defined]
     return not any(isinstance(n, ast.Continue) and begun < n.lineno < line for n in own_nodes(loop))
+
+
+def _decides(fn: Function, jump: ast.stmt) -> bool:
+    """Whether a statement leaves for another reason than that there is no such device."""
+    around = fn.parents.get(jump)
+    return not (isinstance(around, ast.If) and _asks_for_the_device(around.test))
 
 
 def _asks_for_the_device(test: ast.expr) -> bool:
