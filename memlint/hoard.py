@@ -86,8 +86,37 @@ def device_parts(fn: Function, event: Event) -> list[Part]:
 
 
 def _loss(expr: ast.expr) -> bool:
-    """Whether it is the attribute under which model libraries give a single number."""
-    return isinstance(expr, ast.Attribute) and expr.attr == "loss"
+    """Whether it is the attribute or key under which models give a single number, alone or in a list of one."""
+    if isinstance(expr, ast.List) and len(expr.elts) == 1:
+        return _loss(expr.elts[0])
+    key = expr.slice if isinstance(expr, ast.Subscript) else None
+    return (isinstance(expr, ast.Attribute) and expr.attr == "loss") or (
+        isinstance(key, ast.Constant) and key.value == "loss"
+    )
+
+
+def once(fn: Function, event: Event) -> bool:
+    """Whether a store happens in one iteration of its loop alone: where the count of them has one value."""
+    node, loop = event.site, event.loops[-1] if event.loops else None
+    counter = _counter(loop)
+    while counter and (outer := fn.parents.get(node)) is not None and outer is not loop:
+        if isinstance(outer, ast.If) and node in outer.body:
+            tests = outer.test.values if isinstance(outer.test, ast.BoolOp) else [outer.test]
+            if not (isinstance(outer.test, ast.BoolOp) and isinstance(outer.test.op, ast.Or)) and any(
+                isinstance(t, ast.Compare) and isinstance(t.ops[0], ast.Eq) and chain(t.left) == counter
+                and isinstance(t.comparators[0], ast.Constant) for t in tests
+            ):  # fmt: skip
+                return True
+        node = outer
+    return False
+
+
+def _counter(loop: ast.AST | None) -> str:
+    """The name by which a loop over an enumeration counts."""
+    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple) and isinstance(loop.iter, ast.Call):
+        if chain(loop.iter.func) == "enumerate":
+            return chain(loop.target.elts[0])
+    return ""
 
 
 def over_batches(event: Event, part: Part) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from memlint.extract import Definition, Module, walk
 from memlint.facts import Event
 from memlint.function import Function
+from memlint.stems import assigned
 from memlint.values import chain
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def rebuilt(fn: Function) -> Iterator[Event]:
         if not name or _made_of(call.site, name) or not _used(fn, name) or _kept(fn, name):
             continue
         around = [call.loops[-1]] if call.loops else _callers_loops(fn)
-        if any(not _few(loop) for loop in around) and not _clears(fn):
+        if any(not _few(fn, loop) for loop in around) and not _clears(fn):
             yield call
 
 
@@ -93,15 +94,18 @@ def _kept(fn: Function, name: str) -> bool:
     return False
 
 
-def _few(loop: ast.AST) -> bool:
+def _few(fn: Function, loop: ast.AST) -> bool:
     """Whether a loop goes over things that are written out: the parts of a program rather than trials."""
-    return isinstance(loop, ast.For) and isinstance(loop.iter, (ast.Tuple, ast.List))
+    if not isinstance(loop, ast.For):
+        return False
+    over = list(assigned(fn.definition, loop.iter.id)) if isinstance(loop.iter, ast.Name) else [loop.iter]
+    return bool(over) and all(isinstance(o, (ast.Tuple, ast.List)) and o.elts for o in over)
 
 
 def rewrapped(fn: Function) -> Iterator[tuple[ast.AST, str]]:
     """`tf.function` made again in every round of a loop, where the last one is not put away; with its name."""
     for call in fn.own("call"):
-        if call.receiver.type == "tensorflow.function" and call.loops and not _few(call.loops[-1]):
+        if call.receiver.type == "tensorflow.function" and call.loops and not _few(fn, call.loops[-1]):
             name = _bound(call)
             directly = isinstance(fn.parents.get(call.site), ast.Call)
             if directly or (name and not _kept(fn, name)):
@@ -109,7 +113,7 @@ def rewrapped(fn: Function) -> Iterator[tuple[ast.AST, str]]:
     for loop in fn.nodes_of(ast.For, ast.While):
         for node in walk(loop):
             if isinstance(node, ast.FunctionDef) and _graph(fn.project, fn.definition, node.decorator_list):
-                if not _few(loop) and not _kept(fn, node.name):
+                if not _few(fn, loop) and not _kept(fn, node.name):
                     yield node, node.name
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from memlint.extract import Class, Definition, Module
+from memlint.extract import Class, Definition, Module, own_nodes
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped

@@ -19,7 +19,9 @@ DERIVES = (ast.Assign, ast.comprehension)
 SHAPES = frozenset("unsqueeze squeeze view reshape permute float long half contiguous items values".split())
 # A loop that does these is not an ordinary one: it measures memory, or looks for a size that fits.
 SPECIAL = re.compile(r"max_memory|memory_(?:allocated|reserved|cached|stats)|mem_get_info|out of memory|OutOfMemory")
-ON_DEVICE = re.compile(r"""is_available\(\)|is_cuda|\bdevice is None|(?:device|type)\b.*[!=]= ?["'](?:cuda|mps|xpu|cpu)""")
+ON_DEVICE = re.compile(
+    r"""is_available\(\)|is_cuda|\bdevice is None|(?:device|type)\b.*[!=]= ?["'](?:cuda|mps|xpu|cpu)"""
+)
 
 
 def repeating(fn: Function, effect: str, words: Iterable[str]) -> Iterator[tuple[Event, str]]:

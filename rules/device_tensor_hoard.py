@@ -5,7 +5,7 @@ import ast
 from memlint import edits
 from memlint.facts import Event
 from memlint.function import Function
-from memlint.hoard import SPREADS, Part, becomes, container, device_parts, may_hoard, over_batches, small_view
+from memlint.hoard import SPREADS, Part, becomes, container, device_parts, may_hoard, once, over_batches, small_view
 from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 
@@ -17,7 +17,7 @@ def device_tensor_hoard(fn: Function) -> Findings:
         if store.verb == "store" and (store.name not in SPREADS or not store.loops or not fn.outlives(store)):
             continue
         found = [p for p in device_parts(fn, store) if over_batches(store, p)]
-        if not found:
+        if not found or once(fn, store):
             continue
         target = container(store)
         text = ast.unparse(target) if target is not None else ""
