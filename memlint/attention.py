@@ -303,7 +303,7 @@ class _Search:
         read = [n for g in given if g is not None for n in ast.walk(g) if isinstance(n, ast.Name)]
         return any(n.id == queries.id and not self.looked_at(n) for n in read)
 
-    def weight(self, node: ast.expr) -> bool:
+    def weight(self, node: ast.AST) -> bool:
         """Whether an expression is made of a parameter: a codebook and no other tokens, or a scale that is learned."""
         return any(n in self.parameters for n in ast.walk(node))
 
