@@ -23,7 +23,9 @@ def read(path: str) -> frozenset[str]:
         return frozenset(entry["fingerprint"] for entry in data["findings"])
     except FileNotFoundError:
         raise BaselineError(f"no baseline {path}; --update-baseline writes it") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError):
+        raise BaselineError(f"the baseline {path} is none that --update-baseline wrote") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise BaselineError(f"the baseline {path} cannot be read: {error}") from None
 
 

@@ -334,8 +334,10 @@ class Run:
     def _choose(self, path: str, rules: Registry) -> frozenset[str]:
         config, options = self._configs.of(path), self._options
         if options.select is None:
-            chosen = (rules.codes(config.select) | rules.codes(config.extend_select)) - rules.codes(config.ignore)
-            cannot_read = rules.codes(["MEM000"]) - rules.codes(config.ignore)
+            ignored = _configured(config, "ignore", rules)
+            chosen = _configured(config, "select", rules) | _configured(config, "extend_select", rules)
+            chosen -= ignored
+            cannot_read = rules.codes(["MEM000"]) - ignored
         else:
             chosen = rules.codes(options.select)
             cannot_read = rules.codes(["MEM000"])  # a file that cannot be read was not checked, whatever was selected
@@ -364,6 +366,14 @@ class Run:
         for part in parts:
             digest.update(repr(part).encode("utf-8", "surrogatepass") + b"\0")
         return digest.hexdigest()
+
+
+def _configured(config: Config, key: str, rules: Registry) -> frozenset[str]:
+    """Codes that a key of the configuration means. Raises `ConfigError`, which says where it stands."""
+    try:
+        return rules.codes(getattr(config, key))
+    except registry.RegistryError as error:
+        raise ConfigError(f"the configuration in {config.folder}: {key.replace('_', '-')}: {error}") from None
 
 
 def triggered(rules: list[Rule], source: Source) -> list[Rule]:

@@ -49,6 +49,10 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # before click turns it into an empty line and an Abort
             raise click.exceptions.Exit(_say("interrupted", 130)) from None
+        except OSError as error:  # before click makes a closed pipe exit with 1, which means findings
+            if error.filename is not None:
+                raise
+            raise click.exceptions.Exit(_unwritten(error)) from None
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -91,22 +95,36 @@ def _environment() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 nothing found, 1 findings, 2 the call or memlint is at fault, 130 Ctrl-C."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not end the run
     try:
         status = cli.main(arguments, prog_name="memlint", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        status = 2
     except click.ClickException as error:
         status = _say(error.format_message())
     except (ConfigError, RegistryError, MissingPath) as error:
         status = _say(str(error))
     except (click.Abort, KeyboardInterrupt):
         status = _say("interrupted", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 141
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        status = _unwritten(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit status after a write to standard output failed with ``error``; what is still buffered is dropped."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return 141
+    return _say(f"standard output cannot be written: {error.strerror or error}")
 
 
 def _say(message: str, status: int = 2) -> int:
@@ -133,11 +151,15 @@ def _level(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def _rule_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell: rules whose names or codes begin so. Pages name them; no rule is loaded."""
+    """For the shell: rules whose names or codes begin so, after the last comma. Pages name them; no rule is loaded."""
     from memlint.registry import rules_folder
 
-    names = sorted(path.stem.replace("_", "-") for path in rules_folder().glob("*.md"))
-    return [name for name in names if name.startswith(incomplete)]
+    before, comma, begin = incomplete.rpartition(",")
+    words = []
+    for path in sorted(rules_folder().glob("*.md")):
+        with open(path, encoding="utf-8") as page:
+            words += page.readline().translate({ord(each): " " for each in "#()"}).split()
+    return [before + comma + word for word in sorted(words) if word.startswith(begin)]
 
 
 def _rules_option(name: str, text: str) -> Callable[[Any], Any]:
@@ -412,4 +434,5 @@ def list_rules(output_format: str) -> None:
         return
     wide = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        click.echo(f"{row['code']} {row['name']:{wide}}  {row['level'] or '-':8} {row['summary']}")
+        level = row["level"].partition(",")[0] or "-"  # the page says when it is another
+        click.echo(f"{row['code']} {row['name']:{wide}}  {level:8} {row['summary']}")

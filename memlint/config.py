@@ -88,6 +88,8 @@ def _read_folder(folder: str) -> Config | None:
             if "memlint" not in table:
                 continue
             table = table["memlint"]
+        elif set(table) == {"tool"}:
+            raise ConfigError(f"{path}: write the keys without [tool.memlint], which belongs into pyproject.toml")
         return from_table(table, folder, path)
     return None
 

@@ -26,7 +26,7 @@ def bad_word(fn):
         word = next(w for w in ("BADDER", "BADLY", "BAD") if line.startswith(w, column - 1))
         level = {"BADDER": Level.ERROR, "BADLY": Level.NOTE, "BAD": Level.WARNING}[word]
         span = Span(number, column, number, column + len(word))
-        fix = Fix("Write GOOD", edits=(Edit(span, "GOOD"),))
+        fix = Fix("write GOOD", edits=(Edit(span, "GOOD"),))
         fix = fix.unsafe("it reads otherwise") if word == "BADLY" else fix.safe()
         step = Step(fn.source.path, 1, "the file begins here")
         yield Finding("TST901", "bad-word", level, fn.source.path, span, f"the word {word} stands here", fix, (step,))

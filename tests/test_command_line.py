@@ -11,6 +11,7 @@ import threading
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run
@@ -174,6 +175,10 @@ def test_baseline_lets_new_findings_through_only(project: Path, memlint: Run) ->
     assert memlint("check", "--baseline", "known.json").status == 1
     (project / "known.json").write_text("{")
     assert "cannot be read" in memlint("check", "--baseline", "known.json").err
+    for other in ("[]", "{}", '{"version": 1, "findings": [1]}'):
+        (project / "known.json").write_text(other)
+        result = memlint("check", "--baseline", "known.json")
+        assert result.err == "memlint: the baseline known.json is none that --update-baseline wrote\n"
 
 
 def test_nothing_to_check_says_so(project: Path, memlint: Run) -> None:
@@ -283,11 +288,9 @@ def test_the_cache_knows_a_changed_rule_and_a_changed_neighbour(project: Path, m
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_ctrl_c_is_one_line_and_130(project: Path) -> None:
-    os.mkfifo(project / "a.py")
-    child = subprocess.Popen(
-        [sys.executable, "-m", "memlint", "check", "a.py"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    time.sleep(1.5)  # it now waits for the pipe's other end
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-m", "memlint", "check", "-"], **pipes, text=True)
+    time.sleep(1.5)  # it now waits for something to read
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=20)
     assert (child.returncode, err) == (130, "memlint: interrupted\n")
@@ -314,6 +317,57 @@ def test_version_as_json_says_what_memlint_runs_on(memlint: Run) -> None:
     assert facts["memlint"] == __version__
     assert facts["packages"]["libcst"] == metadata.version("libcst")
     assert memlint("--json", "rules").status == 2
+
+
+def run_shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A shell's command line, in which ``memlint`` is this one."""
+    memlint = f'memlint() {{ {sys.executable} -m memlint "$@"; }}; '
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(["bash", "-c", memlint + command], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full")
+@pytest.mark.parametrize("words", ["rules", "rule MEM101", "check a.py", "check --diff a.py", "--version"])
+def test_a_full_disk_is_one_line_and_status_2(project: Path, words: str) -> None:
+    (project / "a.py").write_text((ROOT / "fixtures" / "corpus" / "train.py").read_text())
+    done = run_shell(f"memlint {words} > /dev/full")
+    assert (done.stderr.splitlines()[-1], done.returncode) == (
+        "memlint: standard output cannot be written: No space left on device",
+        2,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_output_is_no_fault(project: Path) -> None:
+    (project / "a.py").write_text("x = 1\n")
+    assert (run_shell("memlint check a.py >&-").returncode, run_shell("memlint check a.py >&-").stderr) == (0, "")
+    done = run_shell("memlint rules | true; echo ${PIPESTATUS[0]}")
+    assert done.stdout in ("141\n", "0\n")  # 0: all of it was in the pipe before its end was closed
+    assert not done.stderr
+
+
+def test_without_a_command_the_help_is_shown(memlint: Run) -> None:
+    result = memlint()
+    assert (result.status, result.out) == (2, "")
+    assert "\nCommands:\n" in result.err
+
+
+def test_the_list_of_rules_is_a_table() -> None:
+    lines = run_shell("memlint rules").stdout.splitlines()
+    assert {line.split()[2] for line in lines} == {"note", "warning", "error"}
+    assert len({len(line) - len(line.split(maxsplit=3)[3]) for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("memlint check --select MEM60", [f"MEM60{n}" for n in range(1, 9)]),
+        ("memlint check --select MEM101,gc-", ["MEM101,gc-in-loop"]),
+    ],
+)
+def test_the_shell_completes_codes_and_lists(words: str, found: list[str]) -> None:
+    done = run_shell("memlint", _MEMLINT_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+    assert done.stdout.split() == [f"plain,{word}" for word in found]
 
 
 @pytest.mark.parametrize("words", ["memlint rule eval-wi", "memlint check --select eval-wi"])

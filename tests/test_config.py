@@ -32,7 +32,9 @@ def write(folder: Path, *names: str) -> None:
     [
         ("selct = []", "unknown key 'selct'; did you mean 'select'?"),
         ("select = 'ALL'", "select: 'ALL' is no list of strings"),
-        ("select = ['MEM10x']", "unknown rule 'MEM10x'"),
+        ("select = ['MEM10x']", "select: unknown rule 'MEM10x'"),
+        ("ignore = ['gc-in-lop']", "ignore: unknown rule 'gc-in-lop'; did you mean 'gc-in-loop'?"),
+        ("[tool.memlint]\nselect = ['ALL']", "write the keys without [tool.memlint]"),
         ("fail-on = 'warn'", "fail-on: unknown level 'warn'; did you mean 'warning'?"),
         ("unsafe-fixes = 1", "unsafe-fixes: 1 is neither true nor false"),
         ("target-torch = 2.1", "target-torch: 2.1 is no string"),

@@ -39,7 +39,7 @@ def test_json_is_the_contract(project: Path, memlint: Run) -> None:
         "message": "the word BAD stands here",
         "trail": [{"path": "a.py", "line": 1, "message": "the file begins here"}],
         "fix": {
-            "title": "Write GOOD",
+            "title": "write GOOD",
             "applicability": "safe",
             "edits": [{"line": 2, "column": 12, "end_line": 2, "end_column": 15, "text": "GOOD"}],
         },
@@ -122,7 +122,7 @@ def test_text_shows_frame_trail_and_fix(project: Path, memlint: Run) -> None:
         "  3 |     y = '広', 'BAD'\n"
         "    |                ^^^\n"
         "    = a.py:1: the file begins here\n"
-        "    = fix: Write GOOD (safe, applied by --fix)\n"
+        "    = fix: write GOOD (safe, applied by --fix)\n"
         "      -     y = '広', 'BAD'\n"
         "      +     y = '広', 'GOOD'\n"
         "\n"
@@ -191,7 +191,7 @@ def test_sarif_has_rules_regions_trails_fixes_and_fingerprints(project: Path, me
     assert first["relatedLocations"][0]["message"] == {"text": "the file begins here"}
     (change,) = first["fixes"][0]["artifactChanges"]
     assert change["replacements"] == [{"deletedRegion": region, "insertedContent": {"text": "GOOD"}}]
-    assert second["fixes"][0]["description"]["text"] == "Write GOOD (unsafe: it reads otherwise)"
+    assert second["fixes"][0]["description"]["text"] == "write GOOD (unsafe: it reads otherwise)"
     assert "fixes" not in broken
     found = json.loads(memlint("check", "--output-format", "json").out)["findings"]
     assert [r["partialFingerprints"]["memlint/v1"] for r in run["results"]] == [f["fingerprint"] for f in found]

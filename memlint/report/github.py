@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.check import Report
-from memlint.report.style import Screen
+from memlint.report.style import Screen, sentences
 from memlint.rule import Level
 
 _COMMAND = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
@@ -18,7 +18,7 @@ def render(report: Report, screen: Screen) -> str:
             properties |= {"col": f.span.column, "endColumn": f.span.end_column}
         properties["title"] = f"{f.code} {f.name}"
         joined = ",".join(f"{key}={_escape(str(value), ':,')}" for key, value in properties.items())
-        message = f"{f.message}. {f.fix.title}." if f.fix else f.message
+        message = sentences(f)
         lines.append(f"::{_COMMAND[f.level]} {joined}::{_escape(message)}\n")
     return "".join(lines)
 

@@ -6,7 +6,7 @@ import json
 import posixpath
 
 from memlint.check import Report
-from memlint.report.style import Screen
+from memlint.report.style import Screen, sentences
 from memlint.rule import Level
 
 _SEVERITY = {Level.ERROR: "critical", Level.WARNING: "major", Level.NOTE: "info"}
@@ -16,7 +16,7 @@ def render(report: Report, screen: Screen) -> str:
     """A list of issues with paths relative to the working folder, which in a job is the repository's root."""
     issues = [
         {
-            "description": f"{f.message}. {f.fix.title}." if f.fix else f.message,
+            "description": sentences(f),
             "check_name": f.name,
             "fingerprint": f.fingerprint,
             "severity": _SEVERITY[f.level],

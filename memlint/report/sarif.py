@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from memlint import __version__, page, registry
 from memlint.check import Report
-from memlint.report.style import Screen
+from memlint.report.style import Screen, sentences
 from memlint.rule import Applicability, Edit, Finding, Fix, Level, Span, Step
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -61,7 +61,7 @@ def _rule(code: str, name: str, report: Report) -> dict[str, Any]:
 
 
 def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
-    message = f"{finding.message}. {finding.fix.title}." if finding.fix else finding.message
+    message = sentences(finding)
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),

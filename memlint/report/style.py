@@ -79,3 +79,10 @@ def place(finding: Finding, source: Source | None = None) -> str:
         line = source.code.cell_line(source.code_span(finding.span).line)
         cell = f" (cell {finding.cell}, line {line})"
     return f"{printable(finding.path)}:{finding.span.line}:{finding.span.column}{cell}"
+
+
+def sentences(finding: Finding) -> str:
+    """What is wrong and what to write, for a reader who sees nothing but this text."""
+    if finding.fix is None:
+        return finding.message
+    return f"{finding.message}. {finding.fix.title[:1].upper()}{finding.fix.title[1:]}."

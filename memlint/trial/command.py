@@ -53,9 +53,20 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     metavar="auto|cuda|cuda:N|cpu|fake",
     help="Where to run; auto takes a GPU, else fake tensors, else the CPU.",
 )
-@click.option("--steps", default=8, show_default=True, type=click.IntRange(4, 10_000), help="Iterations to measure.")
-@click.option("--timeout", default=120.0, show_default=True, type=click.FloatRange(1), help="Seconds for one trial.")
-@click.option("--memory-limit", default="8G", show_default=True, callback=_size, help="Host memory for one trial.")
+@click.option(
+    "--steps", default=8, show_default=True, type=click.IntRange(4, 10_000), metavar="N", help="Iterations to measure."
+)
+@click.option(
+    "--timeout",
+    default=120.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="Seconds for one trial.",
+)
+@click.option(
+    "--memory-limit", default="8G", show_default=True, callback=_size, metavar="SIZE", help="Host memory for one trial."
+)
 @click.option(
     "--harness",
     type=click.Path(exists=True, dir_okay=False),

@@ -119,6 +119,9 @@ class StandIn(nn.Module):
         self.body = nn.Sequential(nn.Linear(self.features, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU())
         self.head = nn.Linear(256, WIDTH if kind == "same" else CLASSES)
 
+    def __repr__(self) -> str:
+        return f"StandIn({self.kind!r}, {self.gives!r})"  # one line, where an error's message quotes it
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs for the first tensor among the arguments."""
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
