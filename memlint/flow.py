@@ -233,12 +233,18 @@ class Flow(Evaluating):
         self.grad = grad
 
     def entered_mode(self, node: ast.expr) -> Grad | None:
-        """The gradient mode that a context manager of the project's own brings."""
+        """The gradient mode that a context manager of the project's own brings; that of one which gets a module, and
+        comes from a library that nobody here knows, cannot be told."""
         if not isinstance(node, ast.Call):
             return None
         event = self.seen.get(("call", node, None))
-        target = event.callee if event is not None else None
-        return self.project.context_mode(target) if isinstance(target, (Definition, Class)) else None
+        if event is None:
+            return None
+        target = event.callee
+        if isinstance(target, (Definition, Class)):
+            return self.project.context_mode(target)
+        strange = event.receiver.kind == "library" and self.library.lookup(event.receiver.type) is None
+        return Grad.UNKNOWN if strange and any(v.kind == "module" for v in event.args) else None
 
     def do_return(self, node: ast.Return) -> None:
         value = self.eval(node.value) if node.value is not None else NOTHING

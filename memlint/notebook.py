@@ -18,7 +18,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # Python's own line ends
 _DECODER = json.JSONDecoder()
 _CHARACTER = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.S)
-_MAGIC = re.compile(r"^(\s*)(?:%|!|\?|.*[^#'\"\s]\?{1,2}\s*$)")
+_MAGIC = re.compile(r"^(\s*)(?:%|!|\?|(?:pip|conda)\s+\w|.*[^#'\"\s]\?{1,2}\s*$)")
 _ASSIGNED = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*$")
 _PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit", "%%mprun")
 
@@ -323,6 +323,11 @@ def _python(code: list[str]) -> list[str]:
     """The lines of a cell as Python, as many as before."""
     if not code or _parses("".join(code)):
         return code
+    if code[0][:1] in " \t" and code[0].strip():  # a notebook takes the first line's margin off all of them
+        margin = code[0][: len(code[0]) - len(code[0].lstrip())]
+        inner = _python([line.removeprefix(margin) for line in code])
+        if all(line.strip() in ("", "#", "pass") for line in inner):  # Python would stand at other columns
+            return inner
     first = next((line.strip() for line in code if line.strip()), "")
     if first.startswith("%%") and not first.startswith(_PYTHON_CELLS):
         return ["#\n"] * len(code)

@@ -17,7 +17,7 @@ from memlint.values import chain
 
 SAYS = "out of memory"
 LETS_GO = ("clear_frames", "__traceback__", "with_traceback(None)")
-LIGHT = frozenset({"info", "warning", "warn", "error", "debug", "log", "write", "append", "update", "close", "get"})
+LIGHT = frozenset("info warning warn error debug log write append update close get put put_nowait send emit".split())
 JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 

@@ -11,7 +11,7 @@ from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 @rule(code="MEM301", claim=Claim.GROWTH)
 def device_tensor_hoard(fn: Function) -> Findings:
-    if fn.constructs or not may_hoard(fn):
+    if fn.constructs or fn.is_test or not may_hoard(fn):
         return
     for store in fn.own("store", "collect"):
         if store.verb == "store" and (store.name not in SPREADS or not store.loops or not fn.outlives(store)):

@@ -242,3 +242,8 @@ def test_fixes_of_a_notebook_parse_and_say_the_same_as_those_of_a_script() -> No
         fixed = Source.from_bytes(str(path), source.to_bytes(other))
         assert fixed.text == one
         ast.parse(one)
+
+
+def test_shell_lines_need_no_sign_and_may_be_indented() -> None:
+    book = notebook([" !speak --text 'hello' \\\n", "      --out out.wav\n"], ["pip install -q torch\n", "x = 1\n"])
+    assert source_of(book).text == "pass\n#\npass\nx = 1\n"
