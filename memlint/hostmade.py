@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOVES = frozenset({"to", "cuda", "type_as"})
 PLACES = frozenset({"device", "string", "number"})  # what names a device; a dtype is none of them
 DEFAULTS = ("set_default_device", "set_default_tensor_type")
+TRACERS = {"trace": "torch.jit.trace", "export": "torch.onnx.export"}
 SMALL = 128  # numbers: as float32 the smallest block that the caching allocator hands out
 # As well done on any device, with the same outcome there.
 SHAPES = frozenset(
@@ -84,6 +85,18 @@ def _sets_default(fn: Function, function: str) -> bool:
     )
 
 
+def _traces(project: Project) -> bool:
+    """Whether the project records forwards: a move to where a tensor is follows it, a device does not."""
+    return any(
+        isinstance(n, ast.Call)
+        and chain(n.func).endswith(word)
+        and project.names.resolve(n.func, definition) == function
+        for word, function in TRACERS.items()
+        for definition in project.mentioning(word)
+        for n in definition.nodes
+    )
+
+
 class _Search:
     def __init__(self, fn: Function) -> None:
         self.fn = fn
@@ -119,7 +132,7 @@ class _Search:
         value = event.args[0] if call.args else event.keywords["device"]
         self.found.like = value.kind in ("tensor", "parameter", "indices") or method == "type_as"
         if self.found.like:
-            return expr if chain(expr) else None
+            return expr if chain(expr) and not _traces(self.fn.project) else None
         named = value.kind in PLACES or _names_device(self.fn.project, self.fn.definition, chain(expr), 0)
         there = named and event.value.device != "host"
         return expr if there or method == "cuda" else None
