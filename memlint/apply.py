@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,11 +22,12 @@ ROUNDS = 10
 
 @dataclass
 class Fixed:
-    """What fixing came to: the findings ``before`` and ``after``, and old source and new text by path."""
+    """What fixing came to: findings ``before`` and ``after``; by path, old source and new text, and how many fixes."""
 
     before: Report
     after: Report
     changes: dict[str, tuple[Source, str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
 
 
@@ -39,7 +41,7 @@ def fix_paths(
     texts: dict[str, str] = {}
     broken: set[str] = set()
     errors: list[str] = []
-    fixed = 0
+    counts: Counter[str] = Counter()
     for _ in range(ROUNDS):
         changed: dict[str, str] = {}
         for path, source in after.sources.items():
@@ -58,15 +60,15 @@ def fix_paths(
                 broken.add(path)
                 continue
             changed[path] = text
-            fixed += count
+            counts[path] += count
         if not changed:
             break
         texts |= changed
         overlay = {**options.overlay, **{path: originals[path].to_bytes(text) for path, text in texts.items()}}
         # The rounds in between are nobody's next question, so they are not kept.
         after = check_paths(paths, replace(options, overlay=overlay, cache=False), configs)
-    after.fixed = fixed
-    return Fixed(before, after, {path: (originals[path], text) for path, text in texts.items()}, errors)
+    after.fixed = counts.total()
+    return Fixed(before, after, {path: (originals[path], text) for path, text in texts.items()}, counts, errors)
 
 
 def apply_fixes(source: Source, findings: Iterable[Finding]) -> tuple[str, int]:

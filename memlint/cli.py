@@ -324,6 +324,7 @@ class _Check:
                 write(source, text)
             except SourceError as error:
                 report.errors.append(f"{path} {error.reason}")
+                report.fixed -= fixed.counts[path]
                 kept = [f for f in fixed.before.findings if f.path == path]
                 report.findings = sorted([f for f in report.findings if f.path != path] + kept, key=lambda f: f.order)
                 report.sources[path] = source

@@ -54,6 +54,9 @@ def test_a_read_only_file_is_one_line_and_the_others_are_fixed(project: Path, me
     assert result.out.startswith("a.py:1:6: warning TST901")
     assert (project / "a.py").read_text() == "x = 'BAD'\n"
     assert (project / "b.py").read_text() == "x = 'GOOD'\n"
+    (project / "b.py").write_text("x = 'BAD'\n")
+    assert "1 finding fixed. 1 warning in 2 files" in memlint("check", "--fix").out
+    assert "finding fixed" not in memlint("check", "--fix").out
 
 
 def test_a_file_changed_meanwhile_is_left_alone(project: Path) -> None:
