@@ -12,7 +12,6 @@ from memlint import answers, edits
 from memlint.extract import Definition, children, walk
 from memlint.facts import Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
-from memlint.glance import possible
 from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
@@ -81,8 +80,7 @@ class Function:
                     yield event
 
     def own(self, *verbs: str) -> Iterator[Event]:
-        """Events that stand in the function's own text, which is read only where it may hold such events."""
-        verbs = tuple(v for v in verbs if possible(self.project, self.definition, v))
+        """Events that stand in the function's own text."""
         return (e for e in self.events(*verbs) if e.inner is None)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,10 +10,8 @@ from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
 from memlint.extract import Definition, children, walk
 from memlint.facts import Answer, Event, Value
 from memlint.function import Function
-from memlint.glance import may_forward
 from memlint.values import GRAPHLESS, chain
 
-_DEVICE = re.compile(r"\bdevice\b|\.(?:to|cuda)\(")
 SPREADS = frozenset({"append", "extend", "add", "insert", "appendleft", "put", "item"})
 MOVES = frozenset({"to", "cuda"})
 SHAPED = frozenset("squeeze unsqueeze view reshape flatten float half bool detach transpose permute t".split())
@@ -137,8 +134,7 @@ def may_hoard(fn: Function) -> bool:
     text = fn.definition.code
     if "for " not in text and "while " not in text:
         return False
-    near = _DEVICE.search(text) is not None or may_forward(fn.project, fn.definition)
-    return near and any(collected(fn.definition))
+    return any(collected(fn.definition))
 
 
 def collected(definition: Definition) -> Iterator[bool]:

@@ -9,7 +9,6 @@ from memlint.becomes import Path, Search
 from memlint.extract import Definition, walk
 from memlint.facts import Event, Grad, Value
 from memlint.function import Function
-from memlint.glance import may_run_guarded
 from memlint.hoard import container
 from memlint.values import chain
 
@@ -102,8 +101,6 @@ def _entries(record: Value, build: Event) -> Iterator[str]:
 
 def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, int]]:
     """Forwards without autograd whose large result stays bound into the next one: with its statement and last use."""
-    if not may_run_guarded(fn.project, fn.definition):
-        return
     for forward in fn.own("forward"):
         stmt = forward.stmt
         if not forward.loops or fn.grad(forward) is not Grad.OFF or not isinstance(stmt, ast.Assign):

@@ -56,8 +56,6 @@ KINDS = frozenset(
 """What an object is, as far as memory goes. *parameter*: a leaf tensor that requires gradients; *indices*: a tensor of
 integers or booleans, which never carries a graph; *engine*: a module that also does backward and step."""
 
-MADE = frozenset({"module", "optimizer", "scheduler", "scaler", "engine"})
-"""Kinds of objects whose making is an event."""
 
 WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -260,7 +258,6 @@ class Library:
         self._aliases: dict[str, str] = {}
         self._canonical: dict[str, str] = {}
         self._found: dict[str, Row | None] = {}
-        self._doers: dict[str, frozenset[str]] = {}
 
     @classmethod
     def load(cls, extra: Mapping[str, Any] | None = None) -> Library:
@@ -373,23 +370,6 @@ class Library:
                 return entry.row
             kind = PARENTS.get(kind, "")
         return None
-
-    @functools.cached_property
-    def makers(self) -> frozenset[str]:
-        """The names of methods, of whatever receiver, that return a module, an optimizer or their like."""
-        return frozenset(n for m in self._methods.values() for n, e in m.items() if e.row.returns in MADE)
-
-    def doers(self, effect: str) -> frozenset[str]:
-        """The last names of all that have an effect."""
-        found = self._doers.get(effect)
-        if found is None:
-            entries = [(n, e) for m in (self._rows, *self._methods.values()) for n, e in m.items()]
-            found = self._doers[effect] = frozenset(n.rpartition(".")[2] for n, e in entries if effect in e.row.effects)
-        return found
-
-    def known(self, name: str) -> bool:
-        """Whether a method or attribute of that name is one of some library's kind."""
-        return any(name in methods for methods in self._methods.values())
 
     def duck(self, name: str) -> Row | None:
         """The row of a method whose name says what it does on any receiver, or None."""

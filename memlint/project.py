@@ -10,7 +10,6 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Class, Definition, Module, own_nodes
@@ -18,7 +17,6 @@ from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Ob
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
 from memlint.names import Loader, Names
-from memlint.reach import Reach
 from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
@@ -44,7 +42,6 @@ ACTS = re.compile(
     r"requires_grad|freeze|\.eval\(|\.train\(|hook|backward|optim|Scaler|scheduler|LR\(|zero_grad|\.step\("
     r"|\.(?:clear|pop)\w*\(|global "
 )
-ASSIGNED = re.compile(r"\.(\w+)\s*(?:,[^=\n]{0,200})?(?::[^=\n]{1,200})?=(?!=)")
 FEW = 12
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
@@ -145,10 +142,7 @@ class Project:
         self.closures: dict[Definition, dict[str, Value]] = {}
         self.hooks: dict[Definition, list[tuple[Reading, Value, str]]] = defaultdict(list)
         self.handed_on: dict[Definition, list[tuple[Row, Grad]]] = defaultdict(list)
-        self.__dict__.pop("attribute_names", None)
-        self.reach = Reach(self.names, lambda name: self.library.known(name))
         self._inert: dict[Definition, bool] = {}
-        self.forwarding: dict[Definition, bool] = {}
         self.crowded: set[Definition] = set()
         self.addressed: set[Definition] = set()
 
@@ -174,11 +168,6 @@ class Project:
         module = self.names.modules.get(source.path)
         if module is not None and self.relevant(module):
             yield from map(self.function, module.definitions)
-
-    @cached_property
-    def attribute_names(self) -> frozenset[str]:
-        """The names of all attributes that the project assigns to anything."""
-        return frozenset(n for m in self.names.modules.values() for n in ASSIGNED.findall(m.source.text))
 
     def function(self, definition: Definition) -> Function:
         """A function as rules see it."""

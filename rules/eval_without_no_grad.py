@@ -2,7 +2,6 @@
 
 import ast
 
-from memlint import glance
 from memlint.facts import Event
 from memlint.function import CONSTRUCTORS, Function
 from memlint.rule import Claim, Findings, Level, rule
@@ -10,7 +9,7 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM101", claim=Claim.PEAK)
 def eval_without_no_grad(fn: Function) -> Findings:
-    if fn.definition.name in CONSTRUCTORS or fn.is_test or not glance.may_evaluate(fn.project, fn.definition):
+    if fn.definition.name in CONSTRUCTORS or fn.is_test:
         return  # see `Function.needless`
     regions: dict[ast.AST, list[Event]] = {}  # by the block that they stand in: one finding each
     for forward in fn.forwards:

@@ -1,6 +1,5 @@
 """A tensor with its graph is put where it outlives the iteration."""
 
-from memlint import glance
 from memlint.facts import Answer
 from memlint.function import Function
 from memlint.growth import unbounded
@@ -10,7 +9,7 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
-    if fn.constructs or not glance.may_train(fn.project, fn.definition):
+    if fn.constructs:
         return
     for store in fn.stores:
         if store.node is None or not fn.may_outlive(store) or not fn.may_carry(store.value):

@@ -1,6 +1,5 @@
 """A running total keeps the graphs of all that was added to it."""
 
-from memlint import glance
 from memlint.facts import Answer, Event
 from memlint.function import Function
 from memlint.rule import Claim, Finding, Findings, Level, rule
@@ -8,7 +7,7 @@ from memlint.rule import Claim, Finding, Findings, Level, rule
 
 @rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
-    if fn.constructs or not glance.may_train(fn.project, fn.definition):
+    if fn.constructs:
         return
     for total in fn.sums:
         if not fn.may_run_on(total) or not fn.may_carry(total.value):

@@ -1,6 +1,5 @@
 """A module's attribute, a global or a default argument grows at every call, and nothing cuts it."""
 
-from memlint import glance
 from memlint.extract import Class, Module
 from memlint.facts import Event
 from memlint.function import CONSTRUCTORS, Function
@@ -11,7 +10,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM302", claim=Claim.GROWTH)
 def unbounded_cache(fn: Function) -> Findings:
-    if fn.definition.name in CONSTRUCTORS or not glance.may_keep(fn.project, fn.definition):
+    if fn.definition.name in CONSTRUCTORS:
         return
     for store in fn.own("store"):
         if unbounded(fn, store) and not hoarded(fn, store):

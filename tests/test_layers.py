@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parents[1] / "memlint"
 # fmt: off
 ORDER = [
     "rule", "toml", "notebook", "source", "suppress", "layout", "imports", "surgery", "edits", "facts", "values",
-    "trace", "extract", "target", "library", "names", "reach", "roles", "reading", "special", "splice", "calls",
+    "trace", "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls",
     "expressions",
     "flow",
     "lifetimes", "becomes", "stems",
-    "answers", "glance", "function", "hoard", "growth", "lightning", "keeping",
+    "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
     "workspace",
     "report", "trial", "testing", "lsp", "cli", "__main__",
