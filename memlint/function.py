@@ -366,7 +366,9 @@ class Function:
             return bool(event.loops) or self.project_repeats()
         if not event.loops:
             return False
-        inner = event.loops[-1]
+        inner = next((loop for loop in reversed(event.loops) if not self._written_out(loop)), None)
+        if inner is None:
+            return False
         if obj is not None:
             return inner not in obj.loops
         if holder is not None and holder.shared:
@@ -385,12 +387,25 @@ class Function:
             for target in targets:
                 for t in target.elts if isinstance(target, ast.Tuple) else [target]:
                     if chain(t) == name and not any(
-                        chain(n) == name
+                        chain(n) == name and not self._let_go(n)
                         for n in walk(getattr(node, "value", None) or target)
                         if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
                     ):
                         return True
         return isinstance(loop, ast.For) and any(chain(n) == name for n in walk(loop.target))
+
+    def _let_go(self, use: ast.AST) -> bool:
+        """Whether a use takes the numbers alone, and leaves the graph."""
+        parent = self.parents.get(use)
+        return isinstance(parent, ast.Attribute) and parent.attr in ("data", "item", "detach", "tolist", "numpy")
+
+    def _written_out(self, loop: ast.AST) -> bool:
+        """Whether a loop goes over a list or tuple that is written out: its elements are there anyway."""
+        over = loop.iter if isinstance(loop, ast.For) else None
+        if not isinstance(over, ast.Name):
+            return isinstance(over, (ast.List, ast.Tuple))
+        given = [n.value for n in self.nodes_of(ast.Assign) for t in n.targets if chain(t) == over.id]  # type: ignore[attr-defined]
+        return bool(given) and all(isinstance(g, (ast.List, ast.Tuple)) and g.elts for g in given)
 
     def total(self, event: Event) -> Node | None:
         """The node that marks the uses of a running total."""

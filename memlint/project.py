@@ -875,7 +875,7 @@ class Project:
         for flow, event in self.callers(definition) or self.namesakes(definition):
             if flow.definition is definition:
                 continue
-            modes.add(self.grad_at(flow, event.grad))
+            modes.add(Grad.UNKNOWN if self._chosen(flow.definition, event) else self.grad_at(flow, event.grad))
         for _, grad in self.handed_on.get(definition, ()):
             modes.add(grad if grad is not Grad.ENTRY else Grad.UNKNOWN)
         if not modes:
@@ -883,6 +883,16 @@ class Project:
         if Grad.ON in modes:
             return Grad.ON
         return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
+
+    def _chosen(self, definition: Definition, event: Event) -> bool:
+        """Whether an event is in one branch of a module's ``forward``, and those who take it, in some mode, are not in
+        sight."""
+        if definition.name != "forward" or event.grad is not Grad.ENTRY or self.callers(definition):
+            return False
+        line = event.site.lineno  # type: ignore[attr-defined]
+        return bool(event.guards) or any(
+            isinstance(n, ast.Return) and n.lineno < line for n in own_nodes(definition.node)
+        )
 
     def _root_grad(self, definition: Definition) -> Grad:
         if definition in self.addressed or definition in self.hooks or definition in self.crowded:
