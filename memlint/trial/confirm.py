@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from memlint.edits import apply_edits
@@ -205,6 +205,28 @@ class Confirmer:
                     there = f"{count} CUDA devices" if count else "no CUDA device"
                     raise TrialError(f"--device {asked}: torch sees {there} here; fake and cpu need none")
         return self._devices
+
+
+def alone(finding: Finding, source: Source, findings: Iterable[Finding]) -> Source | None:
+    """``source`` with the repairs of the other findings of the function, so that ``finding`` is the only one left.
+
+    Two that hold the same graphs hide each other: with one of them repaired, the other still keeps everything. None
+    where there are no others, or where their repairs would move the finding.
+    """
+    own = finding.fix.edits if finding.fix else ()
+    lines = {n for span in (finding.span, *(e.span for e in own)) for n in range(span.line, span.end_line + 1)}
+    edits = [
+        edit
+        for other in findings
+        if other is not finding and (other.path, other.function) == (finding.path, finding.function) and other.fix
+        for edit in other.fix.edits
+    ]
+    if not edits or any(e.span.line in lines or e.span.line != e.span.end_line or "\n" in e.text for e in edits):
+        return None
+    try:
+        return Source(source.path, apply_edits(source, dict.fromkeys(edits)))
+    except ValueError:  # two of them overlap
+        return None
 
 
 def on_target(verdict: Verdict, source: Source, torch: str) -> Verdict:

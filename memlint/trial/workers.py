@@ -10,7 +10,10 @@ from dataclasses import replace
 
 from memlint.rule import Finding
 from memlint.source import Source
-from memlint.trial.confirm import Confirmer, Outcome, Settings
+from memlint.trial.confirm import Confirmer, Outcome, Settings, alone
+from memlint.trial.judge import CONFIRMED
+
+ALONE = "once the other findings of the function are repaired"
 
 
 def devices(asked: str, gpus: int) -> list[str]:
@@ -33,7 +36,10 @@ def outcomes(
     findings: Sequence[tuple[Finding, Source]],
     began: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Outcome]:
-    """The outcomes of ``findings`` in their order; ``began`` is told when one is taken up. Raises `run.TrialError`."""
+    """The outcomes of ``findings`` in their order; ``began`` is told when one is taken up. Raises `run.TrialError`.
+
+    What is not confirmed is tried again with the other findings of its function repaired in both arms.
+    """
     free: queue.SimpleQueue[Confirmer] = queue.SimpleQueue()
     for confirmer in confirmers:
         free.put(confirmer)
@@ -42,7 +48,13 @@ def outcomes(
         confirmer = free.get()
         try:
             began(found[0])
-            return confirmer.outcome(*found)
+            outcome = confirmer.outcome(*found)
+            if outcome.verdict.status != CONFIRMED and outcome.verdict.measure and found[0].fix and found[0].fix.edits:
+                rest = alone(*found, [finding for finding, _ in findings])
+                again = confirmer.outcome(found[0], rest) if rest is not None else outcome
+                if again.verdict.status == CONFIRMED:
+                    return replace(again, verdict=replace(again.verdict, reason=ALONE))
+            return outcome
         finally:
             free.put(confirmer)
 
