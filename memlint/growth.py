@@ -27,10 +27,26 @@ def unbounded(fn: Function, store: Event) -> bool:
         return False
     if not (store.loops or fn.project_repeats()) or fn.definition.name in CONSTRUCTORS:
         return False
-    if _framework(fn):
+    if _framework(fn) or _filled_up(fn, store):
         return False
     fn.project.settle(obj)
     return not any(c[0].name not in CONSTRUCTORS for c in obj.clears) and not cut(fn, obj)
+
+
+def _filled_up(fn: Function, store: Event) -> bool:
+    """Whether a loop adds what is missing up to a number: it begins at the length, or goes on below it."""
+    for loop in store.loops:
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and chain(loop.iter.func) == "range":
+            if len(loop.iter.args) > 1 and _length(loop.iter.args[0]):
+                return True
+        elif isinstance(loop, ast.While) and isinstance(loop.test, ast.Compare):
+            if _length(loop.test.left) and isinstance(loop.test.ops[0], (ast.Lt, ast.LtE, ast.NotEq)):
+                return True
+    return False
+
+
+def _length(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and chain(node.func) == "len"
 
 
 def _framework(fn: Function) -> bool:
