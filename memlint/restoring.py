@@ -13,7 +13,7 @@ from memlint.function import Function
 from memlint.lifetimes import Lifetimes
 from memlint.reading import NESTING
 from memlint.roles import MODULE, OPTIMIZER, SWITCHES, Use
-from memlint.values import LOADED
+from memlint.values import LOADED, chain
 
 PLACE = "map_location"
 _DEVICES = re.compile(r"\bcuda\b|\.to\(|device|accelerat|\bgpus?\b|\bmps\b|\bxpu\b|Fabric|Trainer", re.I)
@@ -160,7 +160,11 @@ def _in_memory(fn: Function, call: Event) -> bool:
     given = site.args[1] if isinstance(site, ast.Call) and len(site.args) > 1 else None
     if isinstance(given, ast.Name):
         binding = Lifetimes(fn.node).reaching(given.id, given)
-        given = binding.value if isinstance(binding, ast.Assign) else given
+        if isinstance(binding, (ast.With, ast.AsyncWith)):
+            opened = (i.context_expr for i in binding.items if i.optional_vars and chain(i.optional_vars) == given.id)
+            given = next(opened, given)
+        else:
+            given = binding.value if isinstance(binding, ast.Assign) else given
     return given is not None and "BytesIO" in ast.unparse(given)
 
 
