@@ -101,6 +101,16 @@ SCALAR_LOSSES = frozenset(
 )
 
 
+def _default(method: Definition) -> bool:
+    """Whether all that a method does is to return a constant: what derives from its class is there to say otherwise."""
+    body = getattr(method.node, "body", ())
+    if not isinstance(body, list) or not isinstance(body[-1], ast.Return):
+        return False
+    return isinstance(body[-1].value, ast.Constant) and all(
+        isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant) for stmt in body[:-1]
+    )
+
+
 class Calling(Reading):
     """What a call returns and does."""
 
@@ -143,6 +153,8 @@ class Calling(Reading):
         self, target: Definition, args: Sequence[Value | None], keywords: dict[str, Value], site: ast.AST,
         receiver: Value | None = None,
     ) -> Value:  # fmt: skip
+        if target.cls is not None and _default(target):
+            return UNKNOWN
         given = [a if a is not None else UNKNOWN for a in args]
         bound = self.project.bind(target, given, keywords, self)
         flow = self.project.summary(target, bound, self.depth + 1)

@@ -79,6 +79,17 @@ def test_a_training_step_to_the_byte(to_none: bool) -> None:
     assert sum(alive.values()) == meter.readings[-1]["peak"] + meter.start
 
 
+def test_a_closed_meter_listens_to_no_optimizer() -> None:
+    seen: list[int] = []
+    kinds = Kinds(lambda tensor: int(tensor.untyped_storage()._cdata))
+    kinds.before_each_step(lambda: seen.append(1))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    optimizer.step()
+    kinds.close()
+    optimizer.step()
+    assert seen == [1]
+
+
 def test_modules_and_optimizers_that_end_are_let_go() -> None:
     kinds = Kinds(lambda tensor: int(tensor.untyped_storage()._cdata))
     model = torch.nn.Linear(2, 2)

@@ -215,6 +215,7 @@ def run_arm(
             answer.update(ended="out of memory", message=_first_line(error), **_peak(meter))
         except (Exception, SystemExit) as error:
             answer.update(ended="failed", stage=stage, message=_where(error, spec["path"]), **_peak(meter))
+    meter.close()
     if meter.evidence is None:
         meter.testify()
     answer["own"] = not standins.StandIn.made

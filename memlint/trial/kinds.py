@@ -22,6 +22,7 @@ class Kinds:
         # By type: to ask an object for its class wakes proxies, some of which warn.
         self._modules = [weakref.ref(o) for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._handle: torch.utils.hooks.RemovableHandle | None = None
 
     def before_each_step(self, look: Callable[[], None]) -> None:
         """Call ``look`` before an optimizer steps: gradients that live within one iteration are there then."""
@@ -30,7 +31,12 @@ class Kinds:
             self._optimizers.add(optimizer)
             look()
 
-        register_optimizer_step_pre_hook(hook)
+        self._handle = register_optimizer_step_pre_hook(hook)
+
+    def close(self) -> None:
+        """Listen to optimizers no more: the hook is every optimizer's, and would go on into the other arm."""
+        if self._handle is not None:
+            self._handle.remove()
 
     def now(self) -> dict[int, str]:
         """The storages that are of a kind at this moment."""

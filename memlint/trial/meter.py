@@ -212,6 +212,7 @@ class Meter:
     def __init__(self, allocator: Allocator, device: torch.device | None, kinds: bool = False) -> None:
         self.allocator = allocator
         self._kinds = kinds
+        self._known: Kinds | None = None
         self.evidence: dict[str, Any] | None = None
         self._witness: Witness | None = None
         self._from: Reading = {}
@@ -229,7 +230,7 @@ class Meter:
     def open(self) -> None:
         """The first reading."""
         if (recorder := self.allocator.recorder) is not None:
-            kinds = Kinds(recorder.key) if self._kinds else None
+            self._known = kinds = Kinds(recorder.key) if self._kinds else None
             self._witness = Witness(recorder, kinds.now if kinds else None)
             if kinds:
                 kinds.before_each_step(self._look)
@@ -268,6 +269,11 @@ class Meter:
             self._witness.resume(len(self.readings) - 1)
         counts.reset_peak()
         self._since = time.perf_counter()
+
+    def close(self) -> None:
+        """Note nothing any more: what listens to optimizers would go on into the next arm."""
+        if self._known is not None:
+            self._known.close()
 
     def _look(self) -> None:
         """Note what is of which kind now, off the clock."""

@@ -113,6 +113,8 @@ def seeds(folders: list[Path]) -> list[bytes]:
 
 def generated(count: int, seed: int) -> Iterator[bytes]:
     """Programs that hypothesmith makes up; none where it is not installed."""
+    if count < 1:
+        return
     try:
         import hypothesis
         import hypothesmith
