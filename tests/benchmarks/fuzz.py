@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import os
 import random
 import sys
@@ -117,7 +118,8 @@ def generated(count: int, seed: int) -> Iterator[bytes]:
         return
     try:
         import hypothesis
-        import hypothesmith
+
+        hypothesmith = importlib.import_module("hypothesmith")
     except ImportError:
         return
     made: list[str] = []
