@@ -334,7 +334,8 @@ async def test_diagnostics_can_be_pulled(start: Start, folder: Path) -> None:
     changed(client, uri, TRAIN.replace("append(loss)", "append(loss.item())"), 2)
     assert [d.code for d in (await pull(report.result_id)).items] == ["MEM102"]
     assert not client.diagnostics.get(uri)  # not pushed as well
-    changed(client, uri, TRAIN, 3)
+    many = "\n\n".join(TRAIN.replace("def train", f"def train{n}") for n in range(200))
+    changed(client, uri, many, 3)  # takes so long that it can be cancelled midway
     params = lsp.DocumentDiagnosticParams(lsp.TextDocumentIdentifier(uri))
     send: Any = client.protocol.send_request_async
     asked = asyncio.ensure_future(send("textDocument/diagnostic", params, "mine"))
@@ -342,6 +343,7 @@ async def test_diagnostics_can_be_pulled(start: Start, folder: Path) -> None:
     client.protocol.notify("$/cancelRequest", lsp.CancelParams("mine"))
     with pytest.raises(JsonRpcException):
         await asked
+    changed(client, uri, TRAIN, 4)
     assert len((await pull()).items) == 2
 
 

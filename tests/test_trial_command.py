@@ -177,19 +177,3 @@ def test_a_report_that_cannot_be_written_is_told_before_the_trials(call: Any) ->
     error = call("train.py", "--report", "no/where.html", "--steps", "10000", "--device", "cpu").exception
     assert isinstance(error, ClickException)
     assert error.message == "the report no/where.html cannot be written"
-
-
-def test_two_findings_that_hold_the_same_graphs_do_not_hide_each_other(call: Any, tmp_path: Path) -> None:
-    text = CODE.replace("total = 0.0", "kept = []\n    total = 0.0").replace(
-        "        total +=", "        kept.append(loss)\n        total +="
-    )
-    (tmp_path / "train.py").write_text(
-        text.replace("return float(total)", "return float(total), [float(one) for one in kept]")
-    )
-    result = call("train.py", "--device", "cpu", "--select", "MEM102,MEM103", "--json")
-    verdicts = {finding["code"]: finding["verdict"] for finding in json.loads(result.stdout)["findings"]}
-    assert {code: verdict["status"] for code, verdict in verdicts.items()} == {
-        "MEM102": "confirmed",
-        "MEM103": "confirmed",
-    }
-    assert "once the other findings of the function are repaired" in {v["reason"] for v in verdicts.values()}

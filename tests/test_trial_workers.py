@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("torch")
 
-from memlint.rule import Claim, Finding, Level, Span
+from memlint.rule import Applicability, Claim, Edit, Finding, Fix, Level, Span
 from memlint.source import Source
-from memlint.trial.confirm import Confirmer, Outcome, Settings
-from memlint.trial.judge import undecided
+from memlint.trial.confirm import Confirmer, Outcome, Settings, alone
+from memlint.trial.judge import Verdict, undecided
 from memlint.trial.run import TrialError
-from memlint.trial.workers import devices, outcomes, workers
+from memlint.trial.workers import ALONE, devices, outcomes, workers
 
 FINDINGS = [
     (Finding("MEM103", "graph-tensor-append", Level.ERROR, "a.py", Span(n, 1, n, 2), "it grows"), Source("a.py", ""))
@@ -57,3 +58,33 @@ def test_that_no_trial_can_run_ends_them_all(monkeypatch: pytest.MonkeyPatch, de
     monkeypatch.setattr(Named, "fails", True)
     with workers(Settings(device), Named) as confirmers, pytest.raises(TrialError, match="no torch"):
         outcomes(confirmers, FINDINGS)
+
+
+def finding(line: int, old: str, new: str) -> Finding:
+    fix = Fix("detach it", applicability=Applicability.SAFE, edits=(Edit(Span(line, 6, line, 6 + len(old)), new),))
+    return Finding("MEM103", "graph-tensor-append", Level.ERROR, "a.py", Span(line, 1, line, 9), "it grows", fix)
+
+
+PAIR = Source("a.py", "a += loss\nb += loss\n")
+ONE, OTHER = (finding(line, "loss", "loss.detach()") for line in (1, 2))
+
+
+def test_the_other_findings_of_a_function_can_be_repaired_in_both_arms() -> None:
+    rest = alone(ONE, PAIR, [ONE, OTHER])
+    assert rest is not None and rest.text == "a += loss\nb += loss.detach()\n"
+    assert alone(ONE, PAIR, [ONE]) is None
+    assert alone(ONE, PAIR, [ONE, replace(OTHER, function="elsewhere")]) is None
+    assert alone(ONE, PAIR, [ONE, finding(1, "loss", "other")]) is None, "it would move what is flagged"
+    assert alone(ONE, PAIR, [ONE, finding(2, "loss", "loss\n")]) is None, "so would a new line"
+
+
+def test_what_another_finding_hides_is_tried_again_without_it() -> None:
+    class Hidden(Confirmer):
+        def outcome(self, finding: Finding, source: Source) -> Outcome:
+            status = "confirmed" if source.text != PAIR.text else "refuted"
+            return Outcome(finding, Verdict(status, Claim.GROWTH, "called", "cpu", measure="host_growth"))
+
+    made = outcomes([Hidden(Settings("cpu"))], [(ONE, PAIR), (OTHER, PAIR)])
+    assert [(o.verdict.status, o.verdict.reason) for o in made] == [("confirmed", ALONE)] * 2
+    (single,) = outcomes([Hidden(Settings("cpu"))], [(ONE, PAIR)])
+    assert single.verdict.status == "refuted"
