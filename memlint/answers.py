@@ -63,19 +63,14 @@ def parameter_carries(project: Project, flow: Flow, node: Node, depth: int) -> A
             for caller, _, how in hooks
             if "forward" in how
         )
-    answers = []
-    name = definition.parameters[node.index]
-    for caller, event in project.callers(definition):
-        if caller.definition is definition:
-            continue
-        value = project.argument(definition, name, caller, event)
-        if value is not None:
-            answers.append(
-                Answer.NO
-                if value.kind in GRAPHLESS or value.leaf
-                else carries(project, caller, caller.held(value), depth + 1)
-            )
-    return Answer.all(answers)
+    return Answer.all(
+        [
+            Answer.NO
+            if value.kind in GRAPHLESS or value.leaf
+            else carries(project, caller, caller.held(value), depth + 1)
+            for caller, value in project.handed_over(definition, definition.parameters[node.index])
+        ]
+    )
 
 
 def trainable(project: Project, definition: Definition, module: Value, depth: int) -> Answer:
@@ -113,14 +108,10 @@ def trainable(project: Project, definition: Definition, module: Value, depth: in
                 return Answer.MAYBE if row.forward == "unknown" else Answer.NO
             return trainable(project, definition, inner, depth)
     if obj is not None and obj.parameter >= 0 and obj.home is definition and depth < LIMIT:
-        answers = []
-        name = definition.parameters[obj.parameter]
-        for caller, event in project.callers(definition):
-            if caller.definition is definition:
-                continue
-            value = project.argument(definition, name, caller, event)
-            if value is not None:
-                answers.append(trainable(project, caller.definition, value, depth + 1))
+        answers = [
+            trainable(project, caller.definition, value, depth + 1)
+            for caller, value in project.handed_over(definition, definition.parameters[obj.parameter])
+        ]
         if Answer.NO in answers:
             return Answer.NO if all(a is Answer.NO for a in answers) else Answer.MAYBE
     return Answer.YES if module.kind in ("module", "engine") else Answer.MAYBE

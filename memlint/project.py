@@ -376,6 +376,14 @@ class Project:
             args.insert(0, event.value if event.verb == "build" else event.receiver)
         return self.bind(definition, args, event.keywords, flow).get(name)
 
+    def handed_over(self, definition: Definition, name: str) -> Iterator[tuple[Flow, Value]]:
+        """What the function's callers, itself left out, hand over for a parameter, each with its flow."""
+        for flow, event in self.callers(definition):
+            if flow.definition is not definition:
+                value = self.argument(definition, name, flow, event)
+                if value is not None:
+                    yield flow, value
+
     def _annotated(self, definition: Definition, name: str) -> tuple[str, str]:
         node = definition.annotations.get(name)
         default = definition.defaults.get(name)

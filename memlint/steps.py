@@ -6,11 +6,13 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from memlint import edits
 from memlint.extract import Definition, own_nodes, walk
 from memlint.facts import Event, Grad, Origin
 from memlint.function import Function
 from memlint.library import Row
 from memlint.reuse import below
+from memlint.rule import Fix
 from memlint.values import chain
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -37,6 +39,13 @@ def repeating(fn: Function, effect: str, words: Iterable[str]) -> Iterator[tuple
             when = every_step(fn, call)
             if when:
                 yield call, when
+
+
+def taken_out(fn: Function, call: Event, effect: str, advice: str, reason: str) -> Fix:
+    """The call left out where it is a statement that does nothing else, for that ``reason`` unsafe; else the advice."""
+    if isinstance(call.stmt, ast.Expr) and does(fn, call, effect):
+        return edits.delete(fn.source, call.stmt).unsafe(reason)
+    return Fix(advice)
 
 
 def does(fn: Function, call: Event, effect: str) -> bool:

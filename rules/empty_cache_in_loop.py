@@ -1,11 +1,8 @@
 """The allocator's cache is emptied at every step."""
 
-import ast
-
-from memlint import edits
 from memlint.function import Function
-from memlint.rule import Claim, Findings, Fix, Level, rule
-from memlint.steps import does, repeating
+from memlint.rule import Claim, Findings, Level, rule
+from memlint.steps import does, repeating, taken_out
 
 WORDS = ("empty_cache", "free_memory", "release_memory", "garbage_collection_cuda", "clear_device_cache")
 REASON = "other programs on the device no longer get the free memory between two steps"
@@ -16,13 +13,10 @@ def empty_cache_in_loop(fn: Function) -> Findings:
     for call, when in repeating(fn, "empty_cache", WORDS):
         if does(fn, call, "collect"):
             continue  # the collection is what costs
-        fix = Fix("call it once an epoch, or between phases")
-        if isinstance(call.stmt, ast.Expr) and does(fn, call, "empty_cache"):
-            fix = edits.delete(fn.source, call.stmt).unsafe(REASON)
         yield fn.finding(
             call.site,
             Level.WARNING,
             f"`{fn.source_of(call.site)}` empties the allocator's cache {when}: nothing that is in use is freed, and "
             "the next step asks the driver for all of it again",
-            fix,
+            taken_out(fn, call, "empty_cache", "call it once an epoch, or between phases", REASON),
         )

@@ -1,12 +1,9 @@
 """A full garbage collection runs at every step."""
 
-import ast
-
-from memlint import edits
 from memlint.facts import UNSET
 from memlint.function import Function
-from memlint.rule import Claim, Findings, Fix, Level, rule
-from memlint.steps import does, repeating
+from memlint.rule import Claim, Findings, Level, rule
+from memlint.steps import repeating, taken_out
 
 WORDS = ("collect", "free_memory", "release_memory", "garbage_collection_cuda", "clear_device_cache")
 REASON = "what only a collection frees, objects in cycles, lives until Python collects by itself"
@@ -20,13 +17,10 @@ def gc_in_loop(fn: Function) -> Findings:
         generation = call.args[0] if call.args else call.keywords.get("generation")
         if generation is not None and generation.const not in (2, UNSET):
             continue
-        fix = Fix("call it once an epoch, or not at all")
-        if isinstance(call.stmt, ast.Expr) and does(fn, call, "collect"):
-            fix = edits.delete(fn.source, call.stmt).unsafe(REASON)
         yield fn.finding(
             call.site,
             Level.WARNING,
             f"`{fn.source_of(call.site)}` looks through every object of the process {when}: tensors that are in no "
             "cycle are freed without it",
-            fix,
+            taken_out(fn, call, "collect", "call it once an epoch, or not at all", REASON),
         )

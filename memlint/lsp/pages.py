@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from memlint.page import PageError, read
-from memlint.registry import rules_folder
+from memlint.registry import page_of
 from memlint.rule import Finding
 
 _COSTS = re.compile(r"<!-- costs -->\n(.*?)\n<!-- /costs -->", re.S)
@@ -17,10 +17,12 @@ def hover_text(finding: Finding, verdict: dict[str, Any] | None) -> str:
     parts = [f"**{finding.code} {finding.name}** ({finding.level.value}): {finding.message}"]
     if verdict:
         parts.append(f"Measured here: {verdict['message']}")
-    path = rules_folder() / f"{finding.name.replace('-', '_')}.md"
+    path = page_of(finding.name)
     try:
-        page = read(path)
+        page = read(path) if path else None
     except (OSError, PageError):
+        page = None
+    if path is None or page is None:
         return "\n\n".join(parts)
     fix = page.sections["The fix"].partition("```")[0].strip()
     costs = _COSTS.search(path.read_text(encoding="utf-8"))

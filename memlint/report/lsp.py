@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memlint.check import Report
-from memlint.registry import rules_folder
+from memlint.registry import page_of
 from memlint.report.style import Screen
 from memlint.rule import Finding, Level, Span, Step
 from memlint.source import Source
@@ -40,8 +40,7 @@ def diagnostic(finding: Finding, sources: dict[str, Source], encoding: str = "ut
         "source": "memlint",
         "message": f"{finding.message} ({finding.name})",
     }
-    page = rules_folder() / f"{finding.name.replace('-', '_')}.md"
-    if page.is_file():
+    if page := page_of(finding.name):
         result["codeDescription"] = {"href": page.resolve().as_uri()}
     if finding.trail:
         result["relatedInformation"] = [_related(step, sources, encoding) for step in finding.trail]
