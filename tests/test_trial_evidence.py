@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,7 @@ def test_a_witness_tells_growth_peak_and_churn_of_its_last_iteration() -> None:
 torch = pytest.importorskip("torch")
 
 from memlint.trial.judge import ELSEWHERE, judge  # noqa: E402
+from memlint.trial.meter import ENTRIES, CudaHistory  # noqa: E402
 from memlint.trial.run import Limits, Spec, Trials  # noqa: E402
 from memlint.trial.watch import locate  # noqa: E402
 
@@ -240,3 +242,80 @@ def test_bytes_from_elsewhere_confirm_nothing(tmp_path: Path, device: str) -> No
     assert leak.status == "confirmed" and leak.evidence is not None
     assert leak.evidence.leading == leak.evidence.total == 32 * 256 * 4 + 512
     assert leak.as_json()["evidence"]["bytes"] == 32 * 256 * 4 + 512
+
+
+class Allocator:
+    """What CUDA's caching allocator tells of itself, as torch documents it, with the ring of its history."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.blocks: dict[int, dict[str, Any]] = {}
+        self.ring: list[dict[str, Any]] = []
+        self.room = 0
+        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.record)
+        monkeypatch.setattr(torch.cuda.memory, "_snapshot", self.snapshot)
+
+    def record(self, enabled: str | None = "all", context: str = "", stacks: str = "", max_entries: int = 1) -> None:
+        if enabled is None:
+            self.ring.clear()
+        assert len(self.ring) <= max_entries, "torch would write beyond the end of a ring that is made smaller"
+        self.room = max_entries if enabled else 0
+
+    def snapshot(self) -> dict[str, Any]:
+        self.note("snapshot", 0, 0)
+        blocks = [{"size": 512, "state": "inactive", "frames": []}] * 2
+        for address in range(1024, 1 << 20, 512):
+            blocks.append(self.blocks.get(address, {"size": 512, "state": "inactive", "frames": []}))
+        other = {"device": 1, "address": 0, "blocks": [{"size": 512, "state": "active_allocated", "frames": []}]}
+        segment = {"device": 0, "address": 0, "blocks": blocks}
+        return {"segments": [other, segment], "device_traces": [list(self.ring), []]}
+
+    def note(self, action: str, address: int, size: int, line: int = 0) -> None:
+        entry: dict[str, Any] = {"action": action, "addr": address, "size": size, "time_us": time.time_ns() / 1000}
+        if line:
+            inner = {"filename": "/usr/lib/python3/dist-packages/x.py", "line": 1, "name": "f"}
+            entry["frames"] = [inner, {"filename": HERE, "line": line, "name": "step"}]
+            entry["frames"].append({"filename": "<frozen runpy>", "line": 1, "name": "run"})
+        self.ring.append(entry)
+        del self.ring[: -self.room or None]
+
+    def alloc(self, size: int, line: int) -> int:
+        address = next(a for a in range(1024, 1 << 20, 512) if a not in self.blocks)
+        self.note("alloc", address, size, line)
+        self.blocks[address] = {"size": 512, "state": "active_allocated", "frames": self.ring[-1]["frames"]}
+        return address
+
+    def free(self, address: int) -> None:
+        self.note("free_requested", address, 512)
+        self.note("free_completed", address, 512)
+        del self.blocks[address]
+
+
+def test_the_allocator_s_history_is_evidence_and_stops_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in host memory: kept for as many iterations as are read, it would be host growth of the program's."""
+    allocator = Allocator(monkeypatch)
+    history = CudaHistory.started(torch.device("cuda", 0))
+    assert history is not None and allocator.room == ENTRIES
+    for _ in range(100):
+        allocator.alloc(300, 1)  # the set-up
+    witness = Witness(history)
+    witness.tick(0)
+
+    def step(count: int, passing: int = 5) -> None:
+        allocator.alloc(300, 7)
+        for address in [allocator.alloc(300, 8) for _ in range(passing)]:
+            allocator.free(address)
+        witness.tick(count)
+
+    sizes = []
+    for count in range(1, 9):
+        step(count, 9 if count == 2 else 5)
+        sizes.append(len(allocator.ring))
+    assert allocator.room == pytest.approx(2 * 3 * 9, abs=6), "twice the larger of the first two iterations"
+    assert sizes[-3:] == [allocator.room] * 3
+    witness.testify(8)
+    assert witness.evidence is not None
+    found = {name: {r["frames"][1][1]: r["bytes"] for r in witness.evidence[name]} for name in witness.evidence}
+    assert found == {"growth": {7: 512}, "peak": {1: 51200, 7: 8 * 512, 8: 5 * 512}, "churn": {7: 512, 8: 5 * 512}}
+    assert history.alive().keys() == allocator.blocks.keys()
+    history.stop()
+    assert allocator.room == 0

@@ -17,7 +17,7 @@ from memlint.trial.ledger import BLOCK, Ledger
 from memlint.trial.stacks import Event, Events, Lines, Recorder, Witness, users_lines
 
 Reading = dict[str, float]
-ENTRIES = 50_000  # of its history that the CUDA allocator keeps: one iteration's is wanted
+ENTRIES = 50_000  # of its history that the CUDA allocator keeps, until one knows how many an iteration makes
 
 
 class Allocator(Protocol):
@@ -90,23 +90,43 @@ class CudaAllocator:
 
 
 class CudaHistory:
-    """The history that CUDA's caching allocator keeps of itself, with Python stacks: it costs the program little."""
+    """The history that CUDA's caching allocator keeps of itself, with Python stacks: it costs the program little.
+
+    It lies in host memory and grows until it is full, which would be taken for growth of the program's; so it is made
+    to be full after a few iterations (`fit`).
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._index = torch.cuda.current_device() if device.index is None else device.index
+        self._room = 0
+        self._record(ENTRIES)
 
     @classmethod
     def started(cls, device: torch.device) -> CudaHistory | None:
         """The history from now on; None where this torch keeps none."""
         try:
-            torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=ENTRIES)
+            return cls(device)
         except (RuntimeError, TypeError, ValueError, AttributeError):  # an older torch, another allocator
             return None
-        return cls(device)
+
+    def _record(self, entries: int) -> None:
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=entries)
 
     def stop(self) -> None:
         """Keep no history any more."""
         torch.cuda.memory._record_memory_history(None)  # type: ignore[no-untyped-call,unused-ignore]
+
+    def fit(self, position: float) -> None:
+        """Begin anew, with room for twice what has happened since ``position``, unless there was no less before.
+
+        Who allocated what is alive is still known afterwards.
+        """
+        trace = torch.cuda.memory._snapshot()["device_traces"][self._index]
+        wanted = min(ENTRIES, 2 * sum(entry.get("time_us", position) >= position for entry in trace))
+        if wanted > self._room:
+            self._room = wanted
+            self.stop()  # else the ring is not emptied, and a smaller one would be written beyond its end
+            self._record(wanted)
 
     def position(self) -> float:
         """Now, in microseconds, as the history counts time."""

@@ -114,6 +114,9 @@ class Recorder(Protocol):
     def key(self, tensor: Any) -> int:
         """What events call the storage of a tensor."""
 
+    def fit(self, position: float) -> None:
+        """An iteration has been made since ``position``: take no more memory than such iterations need."""
+
 
 class Account:
     """A recorder that is told of every allocation and free. In steady state it takes no memory of its own."""
@@ -164,6 +167,9 @@ class Account:
         """What events call the storage of a tensor."""
         return int(tensor.untyped_storage()._cdata)
 
+    def fit(self, position: float) -> None:
+        """It has taken its memory from the beginning."""
+
 
 class Witness:
     """Takes evidence on one watched place: what grew since its iteration `START_AT`, and what its last one held.
@@ -184,6 +190,8 @@ class Witness:
 
     def tick(self, count: int) -> None:
         """The iteration ``count`` has ended."""
+        if 0 < count <= START_AT:
+            self._recorder.fit(self._last)
         if count in (0, START_AT):
             self._begin(count)
         self.look()
