@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from memlint.check import Options, Report, applicable, check_paths
 from memlint.config import Configs
+from memlint.failure import failed
 from memlint.rule import Edit, Finding
 from memlint.source import Source, SourceError
 
@@ -39,7 +40,7 @@ def fix_paths(
     before = after = check_paths(paths, options, configs)
     originals = before.sources
     texts: dict[str, str] = {}
-    broken: set[str] = set()
+    broken: dict[str, Finding] = {}
     errors: list[str] = []
     counts: Counter[str] = Counter()
     for _ in range(ROUNDS):
@@ -57,7 +58,7 @@ def fix_paths(
             except (SyntaxError, ValueError, SourceError) as error:
                 codes = ", ".join(sorted({f.code for f in mine}))
                 errors.append(f"internal error: the fix of {codes} breaks {path} ({error}); the file is left as it is")
-                broken.add(path)
+                broken[path] = failed(path, source, f"the fix of {codes}", error)
                 continue
             changed[path] = text
             counts[path] += count
@@ -67,6 +68,7 @@ def fix_paths(
         overlay = {**options.overlay, **{path: originals[path].to_bytes(text) for path, text in texts.items()}}
         # The rounds in between are nobody's next question, so they are not kept.
         after = check_paths(paths, replace(options, overlay=overlay, cache=False), configs)
+    after.findings = sorted([*after.findings, *broken.values()], key=lambda finding: finding.order)
     after.fixed = counts.total()
     return Fixed(before, after, {path: (originals[path], text) for path, text in texts.items()}, counts, errors)
 

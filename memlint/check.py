@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from memlint import __version__, registry, wire
 from memlint.cache import Cache, folder_for
 from memlint.config import Config, ConfigError, Configs
+from memlint.failure import failed
 from memlint.files import Loader, discover, neighbours, shown
 from memlint.registry import Registry
 from memlint.rule import Applicability, Finding, Fix, Level, Rule, Span, Step
@@ -52,7 +53,8 @@ class Options:
 
 @dataclass
 class Report:
-    """What a run found. ``errors`` are memlint's own failures, one line each; ``sources`` the files by path."""
+    """What a run found. ``errors`` say, one line each, what memlint could not do; its own failures stand among the
+    ``findings`` as well. ``sources`` are the files by path."""
 
     findings: list[Finding] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
@@ -126,6 +128,8 @@ class Run:
                 source = Source.read(path) if data is None else Source.from_bytes(path, data)
             except SourceError as error:
                 self._unreadable.append(cannot_read(path, error))
+            except Exception as error:
+                self._unreadable.append(self._failed(path, None, "reading", error))
             else:
                 self.report.sources[path] = source
 
@@ -182,6 +186,8 @@ class Run:
                 source.tree  # noqa: B018
             except SourceError as error:
                 broken.append(cannot_read(source.path, error, source))
+            except Exception as error:
+                broken.append(self.failed(source, "parsing", error))
             else:
                 readable.append(source)
         return readable, broken
@@ -191,15 +197,20 @@ class Run:
         try:
             project = self.project(sources, near, library)
         except Exception as error:
-            sources = self._without_culprits(sources, library, error)
+            sources, failures = self._without_culprits(sources, library, error)
+            yield from failures
             if not sources:
                 return
             project = self.project(sources, near, library)
         progress = self._options.progress or (lambda done, total: None)
         for number, source in enumerate(sources):
             progress(number, len(sources))
-            raw = list(self._run_rules(project, source, self.active(source.path, rules)))
-            yield from self.finished(source, raw, rules)
+            try:
+                raw = list(self._run_rules(project, source, self.active(source.path, rules)))
+                found = list(self.finished(source, raw, rules))
+            except Exception as error:
+                found = [self.failed(source, "the analysis", error)]
+            yield from found
         progress(len(sources), len(sources))
 
     def active(self, path: str, rules: Registry) -> list[Rule]:
@@ -218,9 +229,11 @@ class Run:
         ran = None
         if not rules.codes(["ALL"]) <= chosen | {UNUSED[0]}:
             ran = {word for rule in self.active(source.path, rules) for word in (rule.code, rule.name)}
-        for finding in suppress(source, raw, ran):
+        failures = {finding.trail[1:]: finding for finding in reversed(raw) if finding.code == "MEM000"}
+        told = [finding for finding in raw if finding.code != "MEM000"]
+        for finding in (*failures.values(), *suppress(source, told, ran)):
             if finding.code in chosen:
-                yield self.settled(source, finding) if resolved else self._placed(source, finding)
+                yield from self._settled(source, finding) if resolved else [self._placed(source, finding)]
 
     def library(self) -> Library | None:
         """Library knowledge with the user's rows, where there are any. Raises `ConfigError`."""
@@ -245,31 +258,29 @@ class Run:
             sources, target_of=self._target, library=library, loader=loader, neighbours=near, module=module or Module
         )
 
-    def _without_culprits(self, sources: list[Source], library: Library | None, error: Exception) -> list[Source]:
-        """The sources without those that the analysis fails on by themselves: one must not take the others along."""
-        sound = []
+    def _without_culprits(
+        self, sources: list[Source], library: Library | None, error: Exception
+    ) -> tuple[list[Source], list[Finding]]:
+        """The sources without those that the analysis fails on by themselves, which are findings: one must not take
+        the others along."""
+        sound, failures = [], []
         for source in sources:
             try:
                 self.project([source], [], library)
                 sound.append(source)
             except Exception as own:
-                self._crashed(source.path, own)
-        if len(sound) < len(sources):
-            return sound
-        self._crashed("the analysis", error)
-        return []
+                failures.append(self.failed(source, "the analysis", own))
+        if failures:
+            return sound, failures
+        doing = f"the analysis of {len(sources)} files together"
+        return [], [self.failed(sources[0], doing, error)]
 
     def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
         seen: set[tuple[str, Span]] = set()
         rules = triggered(rules, source)
         if not rules:
             return
-        try:
-            functions = list(project.functions(source))
-        except Exception as error:
-            self._crashed(source.path, error)
-            return
-        for function in functions:
+        for function in project.functions(source):
             for finding in self.asked(project, function, rules):
                 if (finding.code, finding.span) not in seen:
                     seen.add((finding.code, finding.span))
@@ -289,31 +300,39 @@ class Run:
         try:
             return list(rule.run(function))
         except Exception as error:
-            self._crashed(f"{rule.title} on {function.source.path} {function.qualname}", error)
-            return []
+            line = getattr(function.node, "lineno", 1)
+            return [self._failed(function.source.path, function.source, rule.title, error, line, function.qualname)]
 
-    def _crashed(self, where: str, error: Exception) -> None:
-        if os.environ.get("MEMLINT_DEBUG"):
-            raise error
-        trace = error.__traceback__
-        while trace and trace.tb_next:
-            trace = trace.tb_next
-        at = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
-        text = " ".join(str(error).split())[:200]
-        self.report.errors.append(f"internal error in {where}: {type(error).__name__}: {text}{at}")
+    def _failed(
+        self, path: str, source: Source | None, doing: str, error: Exception, line: int = 1, function: str = ""
+    ) -> Finding:
+        """An internal error as a finding; the report says that there was one."""
+        finding = failed(path, source, doing, error, line, function)
+        self.report.errors.append(f"{finding.message} [{path}:{line}]")
+        return finding
+
+    def failed(self, source: Source, doing: str, error: Exception) -> Finding:
+        """An internal error as the finding of a whole file; the report says that there was one."""
+        return self._placed(source, self._failed(source.path, source, doing, error))
 
     def settled(self, source: Source, finding: Finding) -> Finding:
         """The finding with its fix worked out to edits, or without one, where it stands in the file."""
-        fix = finding.fix
+        return self._settled(source, finding)[0]
+
+    def _settled(self, source: Source, finding: Finding) -> list[Finding]:
+        """The finding settled; beside it memlint's failure, where the fix could not be worked out."""
+        fix, failures = finding.fix, []
         if fix and fix.operations and not fix.edits:
             from memlint.edits import resolve
 
             try:
                 fix = resolve(source, fix)
             except Exception as error:
-                self._crashed(f"the fix of {finding.code} on {finding.path}:{finding.span.line}", error)
+                doing = f"the fix of {finding.code} {finding.name}"
+                line, function = finding.span.line, finding.function
+                failures.append(self._failed(source.path, source, doing, error, line, function))
                 fix = None
-        return self._placed(source, replace(finding, fix=fix))
+        return [self._placed(source, each) for each in (replace(finding, fix=fix), *failures)]
 
     def _placed(self, source: Source, finding: Finding) -> Finding:
         """The finding where it stands in the file: the lines of a notebook's cells are others."""

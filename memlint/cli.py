@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 FORMATS = ("text", "concise", "json", "jsonl", "lsp", "sarif", "github", "gitlab", "junit")
 LEVELS = tuple(each.value for each in Level)
 
-FAILURES = 10  # of memlint's own, a line each: one fault may show in every function
-
 
 class _Commands(click.Group):
     """Commands, of which `confirm` and `run` are loaded only when they are called for."""
@@ -112,10 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = _say(str(error))
     except (click.Abort, KeyboardInterrupt):
         status = _say("interrupted", 130)
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        status = _unwritten(error)
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            status = _unwritten(error)
+        else:
+            from memlint.failure import failed
+
+            status = _say(failed("memlint", None, "memlint", error).message)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -291,10 +292,11 @@ class _Check:
         if not given["diff"]:
             self._print(report, to_stderr=bool(text_out))
         own = [error for error in report.errors if error.startswith("internal error")]
-        for error in (*(e for e in report.errors if e not in own), *own[:FAILURES]):
+        for error in (e for e in report.errors if e not in own):
             _say(error)
-        if len(own) > FAILURES:
-            _say(f"and {len(own) - FAILURES} internal errors more")
+        if own:  # one fault may show in every function, and the report has them all
+            more = f"; {len(own) - 1} more such" if len(own) > 1 else ""
+            _say(f"{own[0]}{more}; the report shows {'them' if more else 'it'} as MEM000")
         if report.errors:
             return 2
         return 1 if failing and not given["exit_zero"] else 0

@@ -17,7 +17,9 @@ BUILT_IN = {"MEM000": "cannot-read", "MEM099": "unused-suppression"}
 """Findings that are memlint's own and no rule's."""
 
 BUILT_IN_PAGES = {
-    "MEM000": "# cannot-read (MEM000)\n\nA file that cannot be read, decoded or parsed: nothing in it was checked.\n",
+    "MEM000": "# cannot-read (MEM000)\n\nA file that cannot be read, decoded or parsed: nothing in it was checked.\n\n"
+    "Or a place where memlint itself failed; the message then begins with `internal error`. All else was checked, and "
+    "the exit status is 2. The lines under the finding say where in memlint it was: please report them.\n",
     "MEM099": "# unused-suppression (MEM099)\n\nA comment `# memlint: ignore…` that suppresses no finding. `--fix` "
     "removes it.\n",
 }

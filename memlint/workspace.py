@@ -314,10 +314,13 @@ class Workspace:
             chosen = run.selected(path, self._rules)
             return fingerprinted([self._broken[path]] if "MEM000" in chosen else [], self.sources)
         source = run.report.sources[path]
-        raw = self._asked(source, triggered(run.active(path, self._rules), source), stop)
-        if raw is None:
-            return None
-        found = list(run.finished(source, raw, self._rules, resolved=source.is_notebook))
+        try:
+            raw = self._asked(source, triggered(run.active(path, self._rules), source), stop)
+            if raw is None:
+                return None
+            found = list(run.finished(source, raw, self._rules, resolved=source.is_notebook))
+        except Exception as error:
+            found = [run.failed(source, "the analysis", error)]
         return fingerprinted(sorted(found, key=lambda finding: finding.order), self.sources)
 
     def _asked(self, source: Source, rules: list[Rule], stop: Callable[[], bool]) -> list[Finding] | None:

@@ -17,7 +17,7 @@ ORDER = [
     "flow",
     "lifetimes", "becomes", "stems",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
-    "project", "registry", "page", "config", "files", "wire", "cache", "check", "baseline", "apply",
+    "project", "registry", "page", "config", "files", "failure", "wire", "cache", "check", "baseline", "apply",
     "workspace",
     "report", "trial", "testing", "lsp", "cli", "__main__",
 ]

@@ -85,9 +85,11 @@ def test_a_file_that_the_analysis_fails_on_does_not_take_the_others_along(
     (project / "b.py").write_text("x = 'BAD'\n")
     result = memlint("check", "--output-format", "concise")
     assert result.status == 2
-    assert "internal error in a.py: KeyError" in result.err
+    assert result.err.startswith("memlint: internal error: the analysis raised KeyError: 'as asked'")
     assert result.err.count("\n") == 1
-    assert result.out.startswith("b.py:1:6: warning TST901")
+    failed, found = result.out.splitlines()
+    assert failed.startswith("a.py:1:1: error MEM000 cannot-read: internal error: the analysis raised KeyError")
+    assert found.startswith("b.py:1:6: warning TST901")
 
 
 def test_two_runs_at_once(project: Path) -> None:

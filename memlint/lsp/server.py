@@ -615,7 +615,7 @@ def _quick_fixes(
         edit = server.edits(uri, source, edits)
         found.append(lsp.CodeAction(f"memlint: fix all of {finding.name} in this file", kind=kind, edit=edit))
     silenced = ignoring(source, source.code_span(finding.span), finding.name)
-    if silenced is not None:
+    if silenced is not None and finding.code != "MEM000":
         title = f"memlint: ignore {finding.name} on this line"
         edit = server.edits(uri, source, [Edit(source.raw_span(silenced.span), silenced.text)])
         found.append(lsp.CodeAction(title, kind=kind, diagnostics=items, edit=edit))
