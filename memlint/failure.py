@@ -8,8 +8,9 @@ from collections import deque
 from types import TracebackType
 
 from memlint import __version__
+from memlint.config import ConfigError
 from memlint.files import shown
-from memlint.registry import BUILT_IN
+from memlint.registry import BUILT_IN, RegistryError
 from memlint.rule import Finding, Level, Span, Step
 from memlint.source import Source
 
@@ -21,8 +22,9 @@ def failed(
     path: str, source: Source | None, doing: str, error: Exception, line: int = 1, function: str = ""
 ) -> Finding:
     """An internal error as a finding at a line of the file's text. ``doing`` is what memlint was at: a rule's title,
-    say. The trail holds its own frames. With ``MEMLINT_DEBUG`` set, raises the error instead."""
-    if os.environ.get("MEMLINT_DEBUG"):
+    say. The trail holds its own frames. Raises the error itself where the call is at fault and not memlint
+    (`ConfigError`, `RegistryError`), or with ``MEMLINT_DEBUG`` set."""
+    if isinstance(error, (ConfigError, RegistryError)) or os.environ.get("MEMLINT_DEBUG"):
         raise error
     said = " ".join(str(error).split())[:200]
     frames = list(_frames(error.__traceback__))
