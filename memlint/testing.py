@@ -35,7 +35,7 @@ def run_page(path: Path) -> list[str]:
     read = page.read(path)
     problems: list[str] = []
     for block in (*read.finds, *read.leaves):
-        with _Project(block.files, path.parent) as folder:
+        with Project(block.files, path.parent) as folder:
             problems += [f"{path}:{block.line}: {each}" for each in compare(folder, block.target)]
     problems += [
         f"{path}:{block.line}: a block of 'What it leaves alone' wants a finding"
@@ -57,7 +57,7 @@ def run_case(path: Path, rules: Collection[str] | None = None) -> list[str]:
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
     found = (_TARGET.search("\n".join(file.read_text(encoding="utf-8").splitlines()[:3])) for file in files)
     target = next((match[1] for match in found if match), "project")
-    with _Project({}) as folder:
+    with Project({}) as folder:
         if path.is_file():
             shutil.copy(path, folder)
         else:
@@ -101,7 +101,7 @@ def wants_in(files: Mapping[str, str]) -> list[Place]:
 
 def _run_fix(rule: str, before: Block, after: Block, rules: Path) -> list[str]:
     options = Options(select=("ALL",), target=parse(before.target) if before.target else None, cache=False)
-    with _Project(before.files, rules) as folder:
+    with Project(before.files, rules) as folder:
         fixed = fix_paths([str(folder)], options, unsafe="unsafe" in before.words + after.words)
         texts = {Path(path).relative_to(folder).as_posix(): text for path, (_, text) in fixed.changes.items()}
         problems = [*fixed.before.errors, *fixed.errors]
@@ -120,7 +120,7 @@ def _run_fix(rule: str, before: Block, after: Block, rules: Path) -> list[str]:
     return problems
 
 
-class _Project:
+class Project:
     """A folder for the time of a check, closed off from whatever lies above it."""
 
     def __init__(self, files: Mapping[str, str], rules: Path | None = None) -> None:

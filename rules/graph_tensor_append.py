@@ -27,7 +27,7 @@ def graph_tensor_append(fn: Function) -> Findings:
         if not fn.outlives(store) or unbounded(fn, store) or hoarded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
-        freed = spent or fn.spent(store.value)
+        freed = fn.spent(store.value)  # in some rounds at least
         kept = "graph nodes" if freed else "graph and all that it saved for backward"
         what = fn.source_of(store.expr or store.site) if store.inner is None else fn.source_of(store.site)
         yield fn.finding(

@@ -2,7 +2,7 @@
 
 from memlint import edits
 from memlint.function import Function
-from memlint.rule import Claim, Findings, Level, rule
+from memlint.rule import Claim, Findings, Fix, Level, rule
 
 LOST = {
     "optimizer": "its state is thrown away and allocated again",
@@ -25,7 +25,7 @@ def optimizer_in_loop(fn: Function) -> Findings:
             fix = fix.unsafe("what it has learnt is then kept from one iteration to the next, so the numbers change")
             when = "in every iteration"
         elif kind == "scaler" and fn.differentiates and fn.runs_one_epoch:
-            fix, when = None, f"at every call of `{fn.definition.name}`"
+            fix, when = Fix("build it once, and hand it over"), f"at every call of `{fn.definition.name}`"
         else:
             continue
         yield fn.finding(
