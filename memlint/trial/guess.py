@@ -94,8 +94,12 @@ def _other_sides(guess: Guess, got: int, wanted: int) -> list[Guess]:
 
 
 def _channels(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """A convolution or a norm wants ``wanted`` channels. A batch of one dimension less was taken for one example."""
     wanted, example = int(match["wanted"]), guess.example
     sizes = example[1:] if len(example) > 1 else (32, 32)
+    dimensions = match["weight"].count(",") if match.groupdict().get("weight") else len(example)
+    if dimensions == len(example) + 1:
+        sizes = (*sizes, sizes[-1])
     better = [replace(guess, shape=(wanted, *sizes), words=False)]
     if len(example) == 3 and example[-1] == wanted:
         better.insert(0, replace(guess, shape=(wanted, *example[:-1])))
@@ -104,7 +108,7 @@ def _channels(guess: Guess, match: re.Match[str]) -> list[Guess]:
 
 def _dimensions(guess: Guess, match: re.Match[str]) -> list[Guess]:
     """A convolution, a norm or a recurrent layer wants ``dim`` dimensions, the batch among them."""
-    wanted = int(match["dim"]) - 1
+    wanted = int(next(filter(None, match.groups()))) - 1
     example = guess.example
     if wanted == 1:
         return [replace(guess, shape=(math.prod(example),))]
@@ -128,6 +132,10 @@ def _words(guess: Guess, match: re.Match[str]) -> list[Guess]:
 
 def _values(guess: Guess, match: re.Match[str]) -> list[Guess]:
     return [replace(guess, words=False, kind="images", shape=())]
+
+
+def _real(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [replace(guess, words=False, kind="classes", shape=guess.example)]
 
 
 def _recurrent(guess: Guess, match: re.Match[str]) -> list[Guess]:
@@ -215,18 +223,22 @@ _COMPLAINTS = (
     (r"shapes cannot be multiplied \(\d+x(?P<got>\d+) and (?P<wanted>\d+)x", _features),
     (r"same reduction dim, but got \[\d+, (?P<got>\d+)\] X \[(?P<wanted>\d+)", _features),
     (r"normalized_shape=\[(?:\d+, )*(?P<wanted>\d+)\].*input of size ?\[(?:\d+, )*(?P<got>\d+)\]", _features),
-    (r"expected input\[[\d, ]+\] to have (?P<wanted>\d+) channels", _channels),
+    (
+        r"(?:weight of size \[(?P<weight>[\d, ]+)\], )?expected input\[[\d, ]+\] to have (?P<wanted>\d+) channels",
+        _channels,
+    ),
     (r"running_mean should contain \d+ elements not (?P<wanted>\d+)", _channels),
     (r"[Ee]xpected \dD \(unbatched\) or (?P<dim>\d)D \(batched\)", _dimensions),
-    (r"[Ee]xpected (?:\dD or )?(?P<dim>\d)D input", _dimensions),
+    (r"[Ee]xpected (?:\dD or )?(?P<dim>\d)D input|is not equal to len\(dims\) = (?P<axes>\d)", _dimensions),
     (r"Kernel size can't be greater|[Oo]utput size is too small|non-positive|padding size should be less", _larger),
     (r"Expected more than 1 value per channel", _larger),
     (r"Input type \(long", _values),
+    (r"must have the same dtype, but got Long", _real),
     (r"'indices' to have (?:one of the following )?scalar types?:? ?:?\w*Long", _words),
     (r"embedding.*(?:Long|Int)|indices.*(?:Long|integer)|must be (?:integer|Long)", _words),
     (r"input\.size\(-1\) must be equal to input_size.*[Ee]xpected (?P<wanted>\d+)", _recurrent),
     (r"shape '\[(?P<view>[-\d, ]+)\]' is invalid for input of size (?P<total>\d+)", _viewed),
-    (r"target size \(torch\.Size\(\[[\d, ]*\]\)\).*input size \(torch\.Size\(\[(?P<wanted>[\d, ]+)\]\)\)", _like),
+    (r"[Tt]arget size \(torch\.Size\(\[[\d, ]*\]\)\).*input size \(torch\.Size\(\[(?P<wanted>[\d, ]+)\]\)\)", _like),
     (r"batch_size \((?P<wanted>\d+)\) to match target batch_size", _classes),
     (r"0D or 1D target|1D target tensor expected|multi-target not supported|Expected target size", _one_class_each),
     (r"[Ee]xpected (?:floating point type|scalar type Float|dtype Float).*(?:Long|Int)", _real_targets),
@@ -234,6 +246,6 @@ _COMPLAINTS = (
     (r"expected scalar type Long|not implemented for 'Float'|[Ee]xpected.*Long", _whole_targets),
     (r"too many indices for tensor|Dimension out of range", _more),
     (r"not enough values to unpack \(expected (?P<dim>[2-5]), got \d\)", _dimensions),
-    (r"except in dimension \d\. Expected (?P<a>\d+) .*? got (?P<b>\d+)", _size),
+    (r"except in dimension \d\. Expected (?:size )?(?P<a>\d+) .*?got (?:size )?(?P<b>\d+)", _size),
     (r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\).*dimension (?P<at>\d+)", _tokens),
 )

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, ITEMS, SOON, STAND
 from memlint.trial.missing import Blank, Missing
@@ -139,7 +139,7 @@ def _gives(loader: DataLoader[Any]) -> bool:
     data = loader.dataset
     if isinstance(data, (Missing, Blank, Batches, Quiet)):
         return False
-    if not hasattr(data, "__getitem__"):
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         return True
     try:
         return not isinstance(data[0], Missing) and len(data) > 0  # type: ignore[arg-type]
