@@ -11,7 +11,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 def anomaly_mode_on(fn: Function) -> Findings:
     if is_test(fn.source.path):
         return
-    switches = [e for e in fn.own("context") if "detect_anomaly" in e.name and isinstance(e.site, ast.Call)]
+    switches = [e for e in fn.own("context") if "detect_anomaly" in e.name]
     if any(_says(e.site, False) for e in switches):
         return  # it is on for a while only
     for switch in switches:

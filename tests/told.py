@@ -21,17 +21,21 @@ def blocks(read: Page) -> Iterator[tuple[str, Block]]:
     yield from ((f"before {number}", before) for number, (before, _) in enumerate(read.fixes, 1))
 
 
-def told(path: Path) -> str:
-    """All that is said of a page's blocks by its own rule: level, claim, message, trail, and the fix as it would be."""
+def told(path: Path, under: str = "") -> str:
+    """All that is said of a page's blocks by its own rule: level, claim, message, trail, and the fix as it would be.
+
+    ``under``: a folder that the blocks' files are put into.
+    """
     read = page.read(path)
     lines = [f"# {read.name}"]
     for name, block in blocks(read):
-        with Project(block.files) as folder:
+        with Project({under + file: text for file, text in block.files.items()}) as folder:
             target = parse(block.target) if block.target else None
             report = check_paths([str(folder)], Options(select=(read.name,), target=target, cache=False))
             for finding in report.findings:
                 if finding.code == read.code:
                     lines += [f"{name}, {each}" for each in _said(finding, report.sources[finding.path], folder)]
+            lines += report.errors
     return "".join(f"{line}\n" for line in lines)
 
 
