@@ -191,8 +191,6 @@ def _logged(fn: Function, lifetimes: Lifetimes, node: ast.AST) -> bool:
     if event is None:
         return False
     row = event.callee if isinstance(event.callee, Row) else fn.project.library.lookup(event.name)
-    if row is not None and "close" in row:
-        return False
     if event.name.startswith("matplotlib.") or chain(parent.func) in TELLS:
         return True
     if row is None or not (row.accepts in ("number", "reads") or "log" in row):
