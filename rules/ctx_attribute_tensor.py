@@ -46,11 +46,13 @@ def ctx_attribute_tensor(fn: Function) -> Findings:
 
 def _one_a_row(fn: Function, expression: ast.AST | None) -> bool:
     """Whether it is a vector made with one size only: a number for each row of a batch is not worth a word."""
-    name = expression.id if isinstance(expression, ast.Name) else ""
-    makes = [n.value for n in fn.nodes_of(ast.Assign) if name and name in [ast.unparse(t) for t in n.targets]]  # type: ignore[attr-defined]
+    makes = [expression]
+    if isinstance(expression, ast.Name):
+        assigns = [n for n in fn.nodes_of(ast.Assign) if isinstance(n, ast.Assign)]
+        makes = [n.value for n in assigns if expression.id in [ast.unparse(t) for t in n.targets]]
     return bool(makes) and all(
         isinstance(m, ast.Call)
-        and ast.unparse(m.func).rpartition(".")[2] in ("zeros", "ones", "empty", "full", "arange")
+        and ast.unparse(m.func).rpartition(".")[2].removeprefix("new_") in ("zeros", "ones", "empty", "full", "arange")
         and len(m.args) == 1
         and (isinstance(m.args[0], ast.Subscript) or (isinstance(m.args[0], ast.Call) and bool(m.args[0].args)))
         for m in makes
