@@ -415,7 +415,8 @@ def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) ->
 
 def cannot_read(path: str, error: SourceError, source: Source | None = None) -> Finding:
     """The one finding in a file that cannot be read or parsed."""
-    span = Span(error.line, 1, error.line, len(source.line(error.line)) + 1 if source else 1)
+    end = len(source.line(error.line)) + 1 if source else error.column
+    span = Span(error.line, error.column, error.line, max(end, error.column))
     cell = source.cell_of(error.line) if source else None
     span = source.raw_span(span) if source else span
     return Finding("MEM000", "cannot-read", Level.ERROR, path, span, f"the file {error.reason}", cell=cell)

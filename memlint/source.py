@@ -23,12 +23,14 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 class SourceError(Exception):
-    """A file that cannot be read or parsed: ``reason`` in one clause, ``line`` from 1 where there is one."""
+    """A file that cannot be read or parsed: ``reason`` in one clause, ``line`` and ``column``, in characters, from 1
+    where there is one."""
 
-    def __init__(self, reason: str, line: int = 1) -> None:
+    def __init__(self, reason: str, line: int = 1, column: int = 1) -> None:
         super().__init__(reason)
         self.reason = reason
         self.line = line
+        self.column = column
 
 
 class Source:
@@ -62,7 +64,9 @@ class Source:
         try:
             code = notebook.read(text)
         except ValueError as error:
-            raise SourceError(f"cannot be read: {error}", getattr(error, "lineno", 1)) from None
+            raise SourceError(
+                f"cannot be read: {error}", getattr(error, "lineno", 1), getattr(error, "colno", 1)
+            ) from None
         source = cls(path, code.text, encoding=encoding, bom=bom, digest=digest)
         source._code, source._raw = code, text
         return source
@@ -100,16 +104,25 @@ class Source:
                 warnings.simplefilter("ignore")  # invalid escapes and the like are another linter's business
                 return ast.parse(self.text, self.path)
         except SyntaxError as error:
-            reader = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-            raise SourceError(
-                f"cannot be parsed as {reader}: {error.msg}", max(error.lineno or self._null_line, 1)
-            ) from None
+            if "\0" in self.text:
+                raise self._null(error.msg) from None
+            from memlint.dialect import reader
+
+            reason = f"cannot be parsed as Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}"
+            if other := reader(self.text, error):
+                reason += f"; {other}"
+            line = max(error.lineno or 1, 1)
+            raise SourceError(reason, line, min(max(error.offset or 1, 1), len(self.line(line)) + 1)) from None
         except (RecursionError, MemoryError):
             raise SourceError("cannot be parsed: nested too deeply") from None
         except ValueError as error:  # null bytes, lone surrogates
-            raise SourceError(
-                f"cannot be parsed: {error}", self.text.count("\n", 0, self.text.find("\0")) + 1
-            ) from None
+            raise self._null(str(error)) from None
+
+    def _null(self, said: str) -> SourceError:
+        """What the parser says of a text, at the first null character, where there is one."""
+        before = self.text[: max(self.text.find("\0"), 0)]
+        lines = lines_of(before + "x")
+        return SourceError(f"cannot be parsed: {said}", len(lines), len(lines[-1]))
 
     def span(self, node: ast.AST) -> Span:
         """Where ``node`` stands, in characters (the tree itself counts bytes of UTF-8)."""
@@ -184,10 +197,6 @@ class Source:
         """Whether the text is made of a notebook's cells, so that its lines are not the file's."""
         return self.path.endswith(".ipynb")
 
-    @property
-    def _null_line(self) -> int:
-        return self.text.count("\n", 0, max(self.text.find("\0"), 0)) + 1
-
     @cached_property
     def _ascii(self) -> bool:
         return self.text.isascii()
@@ -252,7 +261,11 @@ def decode(data: bytes, *, cookie: bool = True) -> tuple[str, str, bool]:
     except LookupError:
         raise SourceError(f"cannot be decoded: unknown encoding {encoding!r}") from None
     except UnicodeDecodeError as error:
-        line_number = data.count(b"\n", 0, error.start) + 1
-        raise SourceError(f"cannot be decoded as {encoding}: {error.reason}", line_number) from None
+        try:
+            before = data[: error.start].decode(encoding)
+        except UnicodeError:  # one that counts otherwise
+            before = data[: error.start].decode("latin-1")
+        lines = lines_of(before + "x")
+        raise SourceError(f"cannot be decoded as {encoding}: {error.reason}", len(lines), len(lines[-1])) from None
     except (UnicodeError, ValueError, AssertionError) as error:
         raise SourceError(f"cannot be decoded as {encoding}: {error}") from None

@@ -415,7 +415,7 @@ def test_watch_checks_again_after_a_change(project: Path) -> None:
     finally:
         giving_up.cancel()
         watching.kill()
-    assert out.startswith("a.py:1:1: error MEM000 cannot-read:")
+    assert out.startswith("a.py:1:7: error MEM000 cannot-read:")
     assert (watching.returncode, err) == (130, "memlint: interrupted\n")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +60,85 @@ def test_encodings_and_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "reason", "line"),
+    ("data", "reason", "line", "column"),
     [
-        (b"# coding: nonsense\n", "unknown encoding", 1),
-        (b"x = 1\ny = '\xff'\n", "cannot be decoded", 2),
-        (b"x = 1\n\0", "null", 2),
-        (b"x = 1\nif x:\ny\n", "cannot be parsed as Python", 3),
-        (b"print 'two'\n", "cannot be parsed", 1),
-        (b"x = " + b"(" * 3000 + b")" * 3000, "nested", 1),
-        (b"x = " + b"-" * 100_000 + b"1\n", "nested too deeply", 1),
+        (b"# coding: nonsense\n", "unknown encoding", 1, 1),
+        (b"x = 1\ny = '\xff'\n", "cannot be decoded", 2, 6),
+        (b"x = 1\r\xc3\xa9 = '\xff'\r", "cannot be decoded", 2, 6),
+        (b"x = 1\n\0", "null", 2, 1),
+        ("x = 1\ré = '\0'".encode(), "null", 2, 6),
+        (b"x = 1\nif x:\ny\n", "cannot be parsed as Python", 3, 1),
+        ("\r\né = 'ü' + $\r\n".encode(), "cannot be parsed as Python", 2, 11),
+        ("x = 'é' + (".encode(), "was never closed", 1, 11),
+        (b"\xef\xbb\xbfx = = 1", "cannot be parsed", 1, 5),
+        (b"print 'two'\n", "cannot be parsed", 1, 1),
+        (b"x = " + b"(" * 3000 + b")" * 3000, "nested", 1, 205),
+        (b"x = " + b"-" * 100_000 + b"1\n", "nested too deeply", 1, 1),
     ],
 )
-def test_reasons(data: bytes, reason: str, line: int) -> None:
+def test_reasons(data: bytes, reason: str, line: int, column: int) -> None:
     with pytest.raises(SourceError) as caught:
         _ = Source.from_bytes("a.py", data).tree
     assert reason in caught.value.reason
-    assert caught.value.line == line
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("since", "text"),
+    [
+        ((3, 11), "try:\n    f()\nexcept* OSError:\n    pass\n"),
+        ((3, 12), "type Pair[T] = tuple[T, list[T]]\n"),
+        ((3, 12), "def f[T: (int, str)](x: T) -> T:\n    return x\n\n\nclass A[*Ts]:\n    pass\n"),
+        ((3, 12), 'x = f"{a["b"]} and {c["d"]}"\n'),
+        ((3, 12), "x = f\"{'\\n'.join(a)}\"\n"),
+        ((3, 13), "'type X = int'\nclass A[T = int]:\n    pass\n"),
+        ((3, 14), "try:\n    f()\nexcept OSError, ValueError:\n    print(f'{x}')\n"),
+        ((3, 14), "x = t'{y}'\n"),
+        ((3, 15), "lazy import torch\nlazy from os import path\n"),
+        ((3, 15), "x = [*each for each in lists]\n"),
+    ],
+)
+def test_a_newer_python_is_named_that_reads_a_text(since: tuple[int, int], text: str) -> None:
+    if sys.version_info >= since:
+        pytest.skip("this Python reads it")
+    with pytest.raises(SourceError) as caught:
+        _ = Source("a.py", text).tree
+    assert caught.value.reason.endswith(f"; Python {since[0]}.{since[1]} and newer can read it")
+    with pytest.raises(SourceError) as caught:  # and none where the text is broken besides
+        _ = Source("a.py", f"{text}x = = 1\n").tree
+    assert "can read it" not in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print 'two'",
+        "if x: print x",
+        "exec 'x = 1' in names",
+        "raise ValueError, 'two'",
+        "x = `y`",
+        "if x <> y: pass",
+        "os.chmod(path, 0644)",
+        "x = 10L",
+        "x = ur'a'",
+        "f = lambda (a, b): a",
+        "def f(a, (b, c)): pass",
+    ],
+)
+def test_python_2_is_named_where_nothing_else_reads_a_line(line: str) -> None:
+    for above, named in (("x = 1", True), ("x = f'{y}'", False)):
+        with pytest.raises(SourceError) as caught:
+            _ = Source("a.py", f"{above}\n{line}\n").tree
+        assert caught.value.reason.endswith("; this is Python 2") is named
+
+
+def test_a_very_long_line_costs_no_more_than_its_length() -> None:
+    """Patterns that say who reads a text go through it once."""
+    for part in ("[*", "except ", "def f(", "class a[", "type X[", "f'{", "= f'", "a.b, ", "`", "\t"):
+        started = time.process_time()
+        with pytest.raises(SourceError):
+            _ = Source("a.py", "$ " + part * (400_000 // len(part))).tree
+        assert time.process_time() - started < 30  # seconds; one or two, where a quadratic one takes an hour
 
 
 def test_reading_names_the_reason(tmp_path: Path) -> None:
