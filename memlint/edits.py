@@ -23,6 +23,8 @@ from memlint.source import Source, SourceError
 # These change a block and not only what a statement says, so LibCST has to see the block's owner as well.
 _BLOCK_VERBS = frozenset({"enclose", "hoist", "move", "delete", "insert_before", "insert_after"})
 _FORMATTED = re.compile(r"\b(?:[fF][rR]?|[rR][fF])['\"]")
+# LibCST takes time and memory by the square of the depth, and ends the process where its stack is used up.
+_DEEPEST = 500
 # These throw something away on purpose.
 _LOSING_VERBS = frozenset({"replace", "set_keyword", "drop_keyword", "drop_call", "delete"})
 
@@ -169,8 +171,10 @@ def apply_edits(text: str | Source, edits: Iterable[Edit]) -> str:
 
 def _operated(source: Source, region: Region, operations: Sequence[Operation]) -> list[Change]:
     """What the operations change in a region. Raises `UnknownShape`."""
-    from memlint.surgery import VERBS, Patient
+    from memlint.surgery import VERBS, Patient, UnknownShape
 
+    if _depth(source, region) > _DEEPEST:
+        raise UnknownShape("nested too deeply")
     start = source.offset(region.first, 1)
     text = source.text[start : source.offset(region.last + 1, 1)]
     # The line above makes a block of indented statements, and a comment above the first one its own and not the file's.
@@ -186,6 +190,28 @@ def _operated(source: Source, region: Region, operations: Sequence[Operation]) -
     if not losing and any(count(opening + text) - count(outcome) for count in (_strings, _comments)):
         raise ValueError("a string or a comment is lost")
     return list(differences(start, text, outcome.removeprefix(opening)))
+
+
+def _depth(source: Source, region: Region) -> int:
+    """How deep LibCST would nest the statements of a region: a chain of ``and``, and strings side by side, too."""
+    deepest = 0
+    stack: list[tuple[ast.AST, int]] = [(source.tree, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, ast.BoolOp):
+            depth += len(node.values)
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)) and not isinstance(
+            getattr(node, "value", ""), (int, float)
+        ):
+            text = source.segment(source.span(node))
+            depth += (text.count("'") + text.count('"')) // 2
+        deepest = max(deepest, depth)
+        for child in ast.iter_child_nodes(node):
+            first, last = getattr(child, "lineno", region.first), getattr(child, "end_lineno", region.last)
+            if isinstance(child, (ast.stmt, ast.expr)) and (last < region.first or region.last < first):
+                continue
+            stack.append((child, depth + 1))
+    return deepest
 
 
 def _in_string(source: Source, operation: Operation) -> bool:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlint import edits
+from memlint.check import with_deep_stack
 from memlint.rule import Applicability, Edit, Fix, Span
 from memlint.source import Source
 
@@ -603,3 +604,35 @@ def test_columns_are_characters(letters: str, newline: str) -> None:
     node = find(source, "loss")
     assert isinstance(node, ast.expr)
     assert prove(source, edits.wrap(source, node, "{}.detach()"), partial(wrapped, source, node))
+
+
+@pytest.mark.parametrize(
+    ("shape", "least"),
+    [
+        ("a" + ".b()" * 20_000, "a" + ".b()" * 50),
+        ("a" + " + a" * 20_000, "a" + " + a" * 200),
+        ("a" + " and a" * 20_000, "a" + " and a" * 200),
+        ("'x' " * 20_000, "'x' " * 200),
+        ("not " * 3_000 + "a", "not " * 200 + "a"),
+    ],
+    ids=["chain", "terms", "conditions", "strings", "unary"],
+)
+def test_what_libcst_would_choke_on_goes_without_a_fix(shape: str, least: str) -> None:
+    """It nests these, takes time and memory by the square, and overflows its stack: that would end the process."""
+
+    def attempt() -> list[bool]:
+        found = []
+        for value in (shape, least):
+            source = Source("a.py", f"def f(x):\n    g(x)\n    y = g(x, ({value}))\n")
+            (function,) = source.tree.body
+            assert isinstance(function, ast.FunctionDef)
+            last = function.body[1]
+            assert isinstance(last, ast.Assign)
+            for fix in (
+                edits.set_keyword(source, last.value, "a", "b"),
+                edits.enclose(source, function.body[0], last, "with x:"),
+            ):
+                found.append(edits.resolve(source, fix) is not None)
+        return found
+
+    assert with_deep_stack(attempt) == [False, False, True, True]
