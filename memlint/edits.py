@@ -91,7 +91,7 @@ def move(source: Source, statement: ast.AST | Span, before: ast.AST | Span) -> F
 
 
 def delete(source: Source, statement: ast.AST | Span) -> Fix:
-    """Take a statement away, and write ``pass`` where its block would be empty."""
+    """Take a statement away, not its comments, and write ``pass`` where its block would be empty."""
     return _fix(source, f"delete `{_brief(source, statement)}`", "delete", (statement,))
 
 

@@ -6,6 +6,7 @@ them; `Patient.operate` carries all of them out in one walk, so the verbs of one
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ Statement = cst.BaseStatement
 Place = tuple[int, int]
 
 _HOLE = "__memlint_hole__"
+
+# Comments that speak to a tool about the line they stand on, and would speak of other lines elsewhere.
+_DIRECTIVE = re.compile(
+    r"#\s*(?:memlint|noqa|type|pylint|pyright|mypy|ruff|fmt|isort|yapf|pragma|nosec|noinspection)\b"
+)
 
 # What a dot, a call or a subscript can follow as it stands, and so needs parentheses nowhere.
 _PRIMARY = (
@@ -491,15 +497,19 @@ def move(patient: Patient, spans: Sequence[Span]) -> None:
 
 
 def delete(patient: Patient, spans: Sequence[Span]) -> None:
-    """Take a statement away; comments on lines of their own stay, and ``pass`` where the block would be empty."""
+    """Take a statement away, and write ``pass`` where the block would be empty. Comments stay, on lines of their own,
+    but for those that told a tool about the statement."""
     statement = patient.statement(spans[0])
 
     def change(block: Block) -> None:
         index = block.index(statement)
         _, gone = block.statements[index]
-        comments = _split_blanks(gone)[1]
+        inside = cast("Sequence[cst.Comment]", m.findall(_led_by(gone, []), m.Comment()))
+        kept = [cst.EmptyLine(comment=comment) for comment in inside if not _DIRECTIVE.match(comment.value)]
+        comments = [*_split_blanks(gone)[1], *kept]
         if len(block.statements) == 1 and isinstance(patient.parent(statement), cst.IndentedBlock):
-            empty = cst.SimpleStatementLine([cst.Pass()], leading_lines=cast(Any, gone).leading_lines)
+            lines = [*cast(Any, gone).leading_lines, *kept]
+            empty = cst.SimpleStatementLine([cst.Pass()], leading_lines=lines)
             block.statements[0] = (None, empty)
             return
         block.take(statement)

@@ -385,10 +385,31 @@ def test_move_and_delete() -> None:
     call_a, call_b, call_c = (statement(source, name) for name in ("a()", "b()", "c()"))
     moved = "def f():\n    # on b\n    b()  # it\n    a()\n\n    c()\n"
     assert fixed(source, edits.move(source, call_b, call_a)) == moved
-    assert fixed(source, edits.delete(source, call_b)) == "def f():\n    a()\n\n    # on b\n    c()\n"
+    assert fixed(source, edits.delete(source, call_b)) == "def f():\n    a()\n\n    # on b\n    # it\n    c()\n"
     assert fixed(source, edits.delete(source, call_c)) == "def f():\n    a()\n\n    # on b\n    b()  # it\n"
     alone = source_of("if x:\n    # why\n    a()\nb()\n")
     assert fixed(alone, edits.delete(alone, statement(alone, "a()"))) == "if x:\n    # why\n    pass\nb()\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("b()  # why", "    # why\n"),
+        ("b()  # memlint: ignore[noop-del]", ""),
+        ("b()  # noqa: F821", ""),
+        ("b()  # type: ignore[name-defined]", ""),
+        ("b()  # types of all", "    # types of all\n"),
+        ("b(  # one\n        1,  # noqa\n        # two\n    )  # three", "    # one\n    # two\n    # three\n"),
+        ("for x in y:  # one\n        # two\n        b()  # three", "    # one\n    # two\n    # three\n"),
+    ],
+)
+def test_comments_outlive_their_statement_where_they_spoke_to_people(line: str, left: str) -> None:
+    for before, after in (("    a()\n", "    c()\n"), ("    a()\n", ""), ("", "    c()\n")):
+        source = source_of(f"def f():\n{before}    {line}\n{after}")
+        gone = statement(source, line[:2])
+        assert fixed(source, edits.delete(source, gone)) == f"def f():\n{before}{left}{after}"
+    source = source_of(f"def f():\n    {line}\n")
+    assert fixed(source, edits.delete(source, statement(source, line[:2]))) == f"def f():\n{left}    pass\n"
 
 
 def test_insert_uses_the_indentation_of_the_file() -> None:

@@ -29,10 +29,12 @@ def blocks(path: Path) -> list[Block]:
 
 
 def comments(text: str) -> Counter[str]:
-    """Comments but for the pages' marks of what is found: a statement that goes takes along what stands behind it."""
+    """All comments but those that silence something, which go with what they silenced."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return Counter(
-        token.string for token in tokens if token.type == tokenize.COMMENT and not token.string.startswith("# want:")
+        token.string
+        for token in tokens
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# noqa", "# memlint:"))
     )
 
 
