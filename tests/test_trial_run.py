@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -17,10 +19,13 @@ torch = pytest.importorskip("torch")
 
 from memlint.rule import Claim  # noqa: E402
 from memlint.trial.judge import Measurement, judge  # noqa: E402
-from memlint.trial.run import Limits, Spec, TrialError, Trials  # noqa: E402
+from memlint.trial.run import CLOSED, Limits, Spec, TrialError, Trials  # noqa: E402
 from memlint.trial.watch import locate  # noqa: E402
 
 MIB, KIB = 2**20, 2**10
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere nobody tells a process that its parent is gone"
+)
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +221,9 @@ def test_time_is_limited_and_the_whole_group_dies(trials: Trials, tmp_path: Path
     assert trials.run(spec(tmp_path, LEAK, "kept.append")).fate == "ended", "the server lives on"
 
 
-def test_closing_ends_a_trial_that_is_running(tmp_path: Path) -> None:
-    pid_file = tmp_path.parent / "running"
+@pytest.mark.parametrize("how", ["closed", pytest.param("killed", marks=on_linux)])
+def test_a_trial_ends_with_the_process_that_started_it(tmp_path: Path, how: str) -> None:
+    pid_file = tmp_path.parent / f"running-{how}"
     text = LEAK.replace(
         "    kept = []",
         f"    import os, time\n    open({str(pid_file)!r}, 'w').write(str(os.getpid()))\n"
@@ -225,15 +231,26 @@ def test_closing_ends_a_trial_that_is_running(tmp_path: Path) -> None:
     )
     trials = Trials()
     trials.gpus()
-    thread = threading.Thread(target=lambda: trials.run(spec(tmp_path, text, "kept.append")))
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(trials.run(spec(tmp_path, text, "kept.append"))))
     thread.start()
     while not (pid_file.exists() and pid_file.read_text()):
         time.sleep(0.02)
     running = int(pid_file.read_text())
     assert _alive(running)
+    if how == "killed":
+        os.kill(int(Path(f"/proc/{running}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        thread.join(10)
+        assert answers[0].fate.startswith("ended with the trial process")
     trials.close()
     thread.join(10)
+    for _ in range(100):
+        if not _alive(running):
+            break
+        time.sleep(0.05)
     assert not _alive(running)
+    with pytest.raises(TrialError, match=CLOSED):
+        trials.run(spec(tmp_path, text, "kept.append"))
 
 
 def _alive(pid: int) -> bool:

@@ -60,6 +60,23 @@ def test_that_no_trial_can_run_ends_them_all(monkeypatch: pytest.MonkeyPatch, de
         outcomes(confirmers, FINDINGS)
 
 
+def test_an_interrupt_ends_the_trials_of_all_workers() -> None:
+    closed = threading.Event()
+
+    class Long(Confirmer):
+        def outcome(self, finding: Finding, source: Source) -> Outcome:
+            if finding.span.line == 1:
+                raise KeyboardInterrupt
+            assert closed.wait(10), "the pool waits for it"
+            raise TrialError("closed")
+
+        def close(self) -> None:
+            closed.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        outcomes([Long(Settings("cpu")), Long(Settings("cpu"))], FINDINGS)
+
+
 def finding(line: int, old: str, new: str) -> Finding:
     fix = Fix("detach it", applicability=Applicability.SAFE, edits=(Edit(Span(line, 6, line, 6 + len(old)), new),))
     return Finding("MEM103", "graph-tensor-append", Level.ERROR, "a.py", Span(line, 1, line, 9), "it grows", fix)

@@ -8,6 +8,7 @@ readings in a file. Everything that is killed is killed with its whole process g
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import importlib.abc
@@ -426,9 +427,18 @@ def protect(root: str, folder: str) -> None:
     sys.addaudithook(hook)
 
 
-def trial_process(spec: dict[str, Any]) -> None:
+def die_with(parent: int) -> None:
+    """End this process as soon as ``parent`` has, even where it is killed and can end nothing itself (on Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def trial_process(spec: dict[str, Any], parent: int) -> None:
     """The forked child's whole life: run the trial in its folder, leave ``answer.json``, end."""
     os.setsid()
+    die_with(parent)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(spec["folder"])
     log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -506,7 +516,7 @@ def _gpus() -> int:
 
 def serve() -> None:
     """Run the ``spec`` file that each line of standard input names, within its ``timeout`` and ``memory``."""
-    parent = os.getppid()
+    parent, server = os.getppid(), os.getpid()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -525,7 +535,7 @@ def serve() -> None:
         pid = os.fork()
         if pid == 0:
             answers.close()
-            trial_process(spec)
+            trial_process(spec, server)
         fate = watch_over(pid, request["timeout"], request["memory"], parent)
         print(json.dumps({"fate": fate}), file=answers, flush=True)
         if fate == "orphan":

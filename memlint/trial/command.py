@@ -78,6 +78,14 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
     metavar="FOLDER",
     help="Write the harnesses there, to read, edit and keep.",
 )
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Run the trials as tasks of the Ray cluster at ADDRESS, else of that of RAY_ADDRESS or of this machine: one a "
+    "GPU, or one a CPU where it has no GPU. The project's files travel, up to 64 MiB; the nodes need torch.",
+)
 @click.option("--select", multiple=True, callback=_words, metavar="RULE,…", help="Only these rules.")
 @click.option(
     "--report", type=click.Path(dir_okay=False), metavar="FILE.html", help="Write the verdicts as a page to look at."
@@ -104,6 +112,9 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     from memlint.trial.workers import outcomes as all_outcomes
     from memlint.trial.workers import workers
 
+    ray = options["ray"]
+    if ray and (os.path.exists(ray) or (_LINE.fullmatch(ray) and os.path.exists(_LINE.sub(r"\1", ray)))):
+        ray, paths = "auto", (ray, *paths)  # it is the first of the paths
     lines = dict(filter(None, map(_place, paths)))
     files = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
     configs = Configs()
@@ -124,7 +135,9 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
 
     try:
         if found:
-            with workers(settings) as confirmers:
+            from memlint.trial import cluster
+
+            with cluster.workers(settings, ray) if ray else workers(settings) as confirmers:
                 outcomes = all_outcomes(confirmers, found, began)
                 torch = confirmers[0].torch
     except TrialError as error:

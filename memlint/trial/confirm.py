@@ -16,7 +16,7 @@ from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
 from memlint.trial.guess import refined
 from memlint.trial.judge import CONFIRMED, FEW, REFUTED, SIZES, UNDECIDED, Verdict, judge, undecided
-from memlint.trial.run import Limits, Spec, TrialError, Trials
+from memlint.trial.run import Limits, Runner, Spec, TrialError, Trials
 
 ATTEMPTS = 14  # guesses at the batches on one way to run a finding
 BUDGET = 30.0  # seconds after which no further guess is tried on one finding and device
@@ -59,15 +59,19 @@ class Outcome:
 class Confirmer:
     """A context that confirms findings one by one, in children of one process. Without torch: `run.TrialError`."""
 
-    def __init__(self, settings: Settings, trials: Trials | None = None) -> None:
+    def __init__(self, settings: Settings, trials: Runner | None = None) -> None:
         self.settings = settings
-        self._trials = trials or Trials(settings.limits)
+        self._trials: Runner = trials or Trials(settings.limits)
         self._devices: list[str] = []
 
     def __enter__(self) -> Confirmer:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what still runs, from whichever thread; nothing is confirmed any more."""
         self._trials.close()
 
     @property

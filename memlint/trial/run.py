@@ -15,11 +15,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 MARGIN = 10.0  # seconds that the server may take beyond a trial's own limit
 OLDEST = (2, 2)  # of torch
 START = 120.0  # seconds that the import of torch may take
+CLOSED = "the trials have been ended"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,21 @@ class TrialError(Exception):
     """Trials cannot run at all; the message says why in one line."""
 
 
+class Runner(Protocol):
+    """Where trials run, one after the other."""
+
+    torch: str  # that ran them, "" before the first
+
+    def run(self, spec: Spec, limits: Limits | None = None) -> Answer:
+        """Run one trial, within ``limits`` of its own if need be. Raises `TrialError` where none can run at all."""
+
+    def gpus(self) -> int:
+        """How many CUDA devices there are."""
+
+    def close(self) -> None:
+        """End what still runs; no trial is run any more."""
+
+
 class Trials:
     """A context in which trials run, one after the other, in children of one process that imports torch once."""
 
@@ -88,6 +104,7 @@ class Trials:
         self.torch = ""
         self._python = python
         self._server: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def __enter__(self) -> Trials:
         return self
@@ -129,7 +146,11 @@ class Trials:
         return int(self._read(60).get("gpus", 0))
 
     def close(self) -> None:
-        """End the process and whatever it still runs."""
+        """End the process and whatever it still runs. No other is started."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         if self._server is None:
             return
         self._server.terminate()  # it ends the trial that it may be running
@@ -145,6 +166,8 @@ class Trials:
         self._server = None
 
     def _start(self) -> subprocess.Popen[str]:
+        if self._closed:
+            raise TrialError(CLOSED)
         if self._server is not None and self._server.poll() is None:
             return self._server
         environment = {
@@ -170,11 +193,11 @@ class Trials:
         )
         ready = self._read(START)
         if "ready" not in ready:
-            self.close()
+            self._end()
             raise TrialError(self._why())
         self.torch = ready["ready"]
         if tuple(int(part) for part in re.findall(r"\d+", self.torch)[:2]) < OLDEST:
-            self.close()
+            self._end()
             raise TrialError(f"confirm needs torch {'.'.join(map(str, OLDEST))} or newer; this Python has {self.torch}")
         return self._server
 

@@ -1,4 +1,4 @@
-"""Findings to verdicts by several workers: one for each GPU that may be used, else one."""
+"""Findings to verdicts by several workers: one for each GPU that may be used, else one. `cluster` has workers, too."""
 
 from __future__ import annotations
 
@@ -64,5 +64,7 @@ def outcomes(
         try:
             return list(pool.map(confirmed, findings))
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            for confirmer in confirmers:
+                confirmer.close()  # else the pool would wait for what still runs
             raise
