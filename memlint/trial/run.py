@@ -132,8 +132,7 @@ class Trials:
             data = {}
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(answer.read_text())
-            died = f"ended with the trial process: {self._why()}" if server.poll() is not None else "timeout"
-            return Answer(reply.get("fate", died), data, text)
+            return Answer(reply.get("fate") or f"ended with the trial process: {self._why()}", data, text)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -210,15 +209,20 @@ class Trials:
         return f"the trial process did not start: {last}"
 
     def _read(self, seconds: float) -> dict[str, Any]:
-        """The server's next line; an empty answer, and the server killed, where none comes in time."""
+        """The server's next line; empty where it has ended, and the fate "timeout", and it killed, where none comes."""
         server = self._server
         assert server is not None and server.stdout is not None
         deadline = time.monotonic() + seconds
+        fate = {"fate": "timeout"}
         while (left := deadline - time.monotonic()) > 0:
             readable, _, _ = select.select([server.stdout], [], [], left)
             if readable:
-                line = server.stdout.readline()
-                return dict(json.loads(line)) if line else {}
+                if line := server.stdout.readline():
+                    return dict(json.loads(line))
+                fate = {}
+                break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
-        return {}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(5)  # so that the next trial starts another
+        return fate
