@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -50,7 +51,7 @@ class Registry:
         try:
             return self._by_word[word if word in self._by_word else word.upper()]
         except KeyError:
-            raise RegistryError(f"unknown rule {word!r}{nearest(word, self._by_word)}") from None
+            raise RegistryError(f"unknown rule {word!r}{_alike(word, self._by_word)}") from None
 
     def codes(self, selectors: Iterable[str]) -> frozenset[str]:
         """Codes that the selectors mean: names, codes, beginnings of codes (``MEM1``), or ``ALL``."""
@@ -63,9 +64,21 @@ class Registry:
             if selector in names:
                 found = {names[selector]}
             if not found:
-                raise RegistryError(f"unknown rule {selector!r}{nearest(selector, [*names, *known])}")
+                raise RegistryError(f"unknown rule {selector!r}{_alike(selector, [*names, *known])}")
             chosen |= found
         return frozenset(chosen)
+
+
+def _alike(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown rule. A code's first figure is its group: no code of another is meant."""
+    known = list(known)
+    match = re.match(r"([A-Z]+)[0-9](?=[0-9]*$)", word.upper())
+    own = [each for each in known if match and re.fullmatch(f"{match[1]}[0-9]+", each)]
+    if match is None or not own:
+        return nearest(word, known)
+    if group := [code for code in own if code.startswith(match[0])]:
+        return nearest(word, group)
+    return f"; codes begin with {', '.join(sorted({code[: len(match[0])] for code in own}))}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -66,6 +66,16 @@ def test_json_has_a_verdict_for_each_finding_and_harnesses_are_written(call: Any
     assert "tier harness" in again.stdout and "confirmed: peak" in again.stdout and "█" in again.stdout
 
 
+def test_a_place_without_a_finding_and_a_file_that_cannot_be_read_are_told(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("x = (\n")
+    result = call("train.py:999", "broken.py", "--device", "fake")
+    assert result.return_value == 0
+    parsed, nothing = result.stderr.splitlines()
+    assert parsed.startswith("memlint: broken.py:1: the file cannot be parsed as Python")
+    assert nothing == "memlint: train.py:999: no finding stands there"
+    assert "No findings to confirm." in result.stdout
+
+
 def test_an_import_that_fails_leaves_the_function_to_run_alone(call: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import no_such_package\n" + CODE)
     result = call("train.py:9", "--device", "cpu")

@@ -120,6 +120,7 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     configs = Configs()
     options |= _configured(ctx, run_config(files, configs))
     report = check_paths(files, Options(select=options["select"] or None), configs)
+    _tell(report, lines)
     report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
     text = _read(options["harness"]) if options["harness"] else None
     folder = _made(options["write_harness"]) if options["write_harness"] else None
@@ -206,6 +207,19 @@ def _asked(finding: Finding, lines: dict[str, tuple[str, int]]) -> bool:
 
     wanted = [line for path, line in lines.values() if shown(path) == finding.path]
     return not wanted or any(finding.span.line <= line <= finding.span.end_line for line in wanted)
+
+
+def _tell(report: Report, lines: dict[str, tuple[str, int]]) -> None:
+    """Say which files could not be read, and at which of the lines that were named nothing is found."""
+    for finding in report.findings:
+        if finding.code == "MEM000" and not finding.trail:
+            click.echo(f"memlint: {finding.path}:{finding.span.line}: {finding.message}", err=True)
+    from memlint.files import shown
+
+    for word, (path, line) in lines.items():
+        there = (f for f in report.findings if f.path == shown(path) and f.span.line <= line <= f.span.end_line)
+        if all(finding.code == "MEM099" for finding in there):
+            click.echo(f"memlint: {word}: no finding stands there", err=True)
 
 
 def _progress(text: str) -> None:
