@@ -172,7 +172,11 @@ class Patient:
         """Statements that a fix brings along, in the file's own indentation and line ends."""
         text = text.replace("\r\n", "\n").replace("\n", self.newline)
         module = _parsed(lambda: cst.parse_module(text.rstrip("\r\n") + self.newline, self.config))
-        return cast("Sequence[Statement]", module.body)
+        # Said outright: LibCST takes the first indentation of a text, here a whole margin, for its step.
+        indented = m.replace(
+            module, m.IndentedBlock(indent=None), lambda block, _: cast(Any, block).with_changes(indent=self.unit)
+        )
+        return cast("Sequence[Statement]", cast(cst.Module, indented).body)
 
     def operate(self) -> str:
         """The text with every booked change made."""
@@ -431,7 +435,7 @@ def enclose(patient: Patient, spans: Sequence[Span], header: str) -> None:
         inside = [statement for _, statement in block.statements[low : high + 1]]
         lead = list(cast(Any, inside[0]).leading_lines)
         inside[0] = _led_by(inside[0], [])
-        suite = cst.IndentedBlock(inside, header=shell.body.header)
+        suite = cst.IndentedBlock(inside, header=shell.body.header, indent=patient.unit)
         block.statements[low : high + 1] = [(None, shell.with_changes(leading_lines=lead, body=suite))]
 
     patient.blocks[parent].append(change)

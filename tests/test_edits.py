@@ -412,6 +412,21 @@ def test_comments_outlive_their_statement_where_they_spoke_to_people(line: str, 
     assert fixed(source, edits.delete(source, statement(source, line[:2]))) == f"def f():\n{left}    pass\n"
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("unit", ["  ", "    ", "\t", "   "], ids=["two", "four", "tab", "three"])
+def test_a_new_block_is_one_step_deeper_at_any_depth(unit: str, depth: int) -> None:
+    head = "".join(f"{unit * n}if x{n}:\n" for n in range(depth))
+    source = Source("a.py", f"{head}{unit * depth}a()\n{unit * depth}b()\n")
+    call = statement(source, "a()")
+    given, inner = unit * depth, unit * (depth + 1)
+    assert fixed(source, edits.enclose(source, call, call, "with y:")) == (
+        f"{head}{given}with y:\n{inner}a()\n{given}b()\n"
+    )
+    assert fixed(source, edits.insert_before(source, call, "if y:\n    for z in y:\n        pass")) == (
+        f"{head}{given}if y:\n{inner}for z in y:\n{inner}{unit}pass\n{given}a()\n{given}b()\n"
+    )
+
+
 def test_insert_uses_the_indentation_of_the_file() -> None:
     source = source_of("def f():\n\tif a:\n\t\tb()\n")
     text = fixed(source, edits.insert_after(source, statement(source, "b()"), "if c:\n    d()"))

@@ -11,6 +11,7 @@ is held:
 * every repaired file parses, and a second ``--fix`` changes nothing;
 * no line changes but those that the fixes of the findings speak of, round by round;
 * statements that no such line belongs to mean the same as before, in the same order;
+* new blocks are indented as others of the file are;
 * no comment is lost but those that silence something; encoding, byte-order mark, line ends and mode stay;
 * nothing but Python files and notebooks changes.
 
@@ -267,6 +268,8 @@ def one_step(old: Source, new: Source, edits: Sequence[Edit], counted: Counter[s
             if {**cell, "source": ""} != {**twin, "source": ""}:
                 yield "a cell changed beside its source"
         return
+    if strange := steps(new) - steps(old) - {"    "}:
+        yield f"blocks are indented by {sorted(strange)}"
     mine, theirs = statements(old.tree, touched), statements(new.tree, written)
     counted["statements"] += len(mine)
     if mine != theirs:
@@ -278,10 +281,12 @@ def lines_of_edits(edits: Sequence[Edit]) -> Lines:
     found: Lines = []
     for span, text in sorted(edits):
         start, end = span.line - 1, span.end_line
-        if span.end_column == 1 and (span.column == 1 or span.end_line > span.line):
+        if (
+            span.end_column == 1
+            and (not text or text[-1] in "\r\n")
+            and (span.column == 1 or span.end_line > span.line)
+        ):
             end -= 1  # up to the start of a line, which stays
-        if span[:2] == span[2:] and span.column == 1 and text.endswith(("\n", "\r")):
-            end = start
         if found and start <= found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:
@@ -336,6 +341,17 @@ def statements(tree: ast.Module, touched: Lines) -> list[str]:
             ):
                 found.append((first, each.col_offset, type(each).__name__, said))
     return [f"{kind} {said}" for _, _, kind, said in sorted(found)]
+
+
+def steps(source: Source) -> set[str]:
+    """By what blocks are indented deeper than their owners."""
+    found = set()
+    for node in ast.walk(source.tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.stmt) and body and body[0].lineno > node.lineno:
+            inner, outer = (source.line(n.lineno) for n in (body[0], node))
+            found.add(inner[len(outer) - len(outer.lstrip()) : len(inner) - len(inner.lstrip())])
+    return found
 
 
 def parts(node: ast.AST) -> Iterator[Any]:
