@@ -68,8 +68,6 @@ def _weighed(fn: Function, expression: ast.expr, leaves: dict[ast.AST, Value]) -
         inner = [expression.left, expression.right]
     elif isinstance(expression, ast.UnaryOp):
         inner = [expression.operand]
-    elif isinstance(expression, ast.IfExp):
-        inner = [expression.body, expression.orelse]
     elif (
         isinstance(expression, ast.Call)
         and isinstance(expression.func, ast.Attribute)

@@ -35,7 +35,7 @@ def repeating(fn: Function, effect: str, words: Iterable[str]) -> Iterator[tuple
     if fn.is_test or not re.search(rf"\b(?:{'|'.join((*words, *helpers))})\b", fn.text):
         return
     for call in fn.own("call"):
-        if isinstance(call.site, ast.Call) and (does(fn, call, effect) or _helps(fn, call, effect)):
+        if isinstance(call.site, ast.Call) and (does(fn, call, effect) or helps(fn, call, effect)):
             when = every_step(fn, call)
             if when:
                 yield call, when
@@ -57,7 +57,7 @@ def does(fn: Function, call: Event, effect: str) -> bool:
     return row is not None and effect in row
 
 
-def _helps(fn: Function, call: Event, effect: str) -> bool:
+def helps(fn: Function, call: Event, effect: str) -> bool:
     """Whether a function of the project is called that always does it, and runs no model: a helper to clean up."""
     helper = call.callee
     if not isinstance(helper, Definition) or helper is fn.definition:

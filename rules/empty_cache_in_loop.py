@@ -2,7 +2,7 @@
 
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
-from memlint.steps import does, repeating, taken_out
+from memlint.steps import does, helps, repeating, taken_out
 
 WORDS = ("empty_cache", "free_memory", "release_memory", "garbage_collection_cuda", "clear_device_cache")
 REASON = "other programs on the device no longer get the free memory between two steps"
@@ -11,7 +11,7 @@ REASON = "other programs on the device no longer get the free memory between two
 @rule(code="MEM601", claim=Claim.TIME, anywhere=True)
 def empty_cache_in_loop(fn: Function) -> Findings:
     for call, when in repeating(fn, "empty_cache", WORDS):
-        if does(fn, call, "collect"):
+        if does(fn, call, "collect") or helps(fn, call, "collect"):
             continue  # the collection is what costs
         yield fn.finding(
             call.site,
