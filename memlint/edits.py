@@ -32,10 +32,16 @@ _LOSING_VERBS = frozenset({"replace", "set_keyword", "drop_keyword", "drop_call"
 # --- What rules ask for -----------------------------------------------------------------------------------------------
 
 
+_OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.Await, ast.NamedExpr)
+"""What binds less tightly than an attribute."""
+
+
 def wrap(source: Source, expression: ast.AST | Span, template: str) -> Fix:
     """Put an expression in the place of ``{}`` in ``template``, in parentheses where its operators need them."""
-    title = f"write `{template.replace('{}', _brief(source, expression))}`"
-    return _fix(source, title, "wrap", (expression,), template)
+    brief = _brief(source, expression)
+    if isinstance(expression, _OPERATORS) and "{}." in template:
+        brief = f"({brief})"
+    return _fix(source, f"write `{template.replace('{}', brief)}`", "wrap", (expression,), template)
 
 
 def replace(source: Source, expression: ast.AST | Span, text: str) -> Fix:

@@ -13,8 +13,7 @@ def cat_in_loop(fn: Function) -> Findings:
     for stmt in () if fn.is_test else fn.nodes_of(ast.Assign):
         assert isinstance(stmt, ast.Assign)
         call = extends(fn, stmt)
-        loop = grown_in_loop(fn, stmt, call) if call is not None else None
-        if call is None or loop is None or not fn.runs_models_in(loop):
+        if call is None or (loop := grown_in_loop(fn, stmt, call)) is None or not fn.runs_models_in(loop):
             continue  # what small tables of numbers are made of is nobody's memory
         name = ast.unparse(stmt.targets[0])
         yield fn.finding(
@@ -32,7 +31,7 @@ def _fix(fn: Function, stmt: ast.Assign, call: ast.Call, loop: ast.stmt, name: s
     start = started_empty(fn, loop, name)
     first = call.args[0]
     parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else [first, *call.args[1:2]]
-    reads = [n for n in ast.walk(loop) if isinstance(n, ast.expr) and isinstance(getattr(n, "ctx", None), ast.Load)]
+    reads = [n for n in ast.walk(loop) if isinstance(getattr(n, "ctx", None), ast.Load)]
     alone = sum(ast.unparse(n) == name for n in reads) == 1  # nothing else in the loop asks what is there so far
     if start is None or not alone or stmt.value is not call or len(parts) != 2 or ast.unparse(parts[0]) != name:
         return Fix(f"append to a list, and join it once after the loop with `{join}`")
@@ -41,7 +40,7 @@ def _fix(fn: Function, stmt: ast.Assign, call: ast.Call, loop: ast.stmt, name: s
     if not isinstance(first, (ast.Tuple, ast.List)):  # numpy.append, which flattens what it is given
         if rest != ast.unparse(parts[1]):
             return Fix("append to a list, and join it once after the loop with `numpy.concatenate`")
-        module = join.rpartition(".")[0]
+        module = join.removesuffix(".append")
         part, join, rest = f"{module}.ravel({part})", f"{module}.concatenate", ""
     fix = (
         edits.replace(fn.source, start.value, "[]")

@@ -1,7 +1,5 @@
 """What was read from a checkpoint stays while the loop runs that it was read for."""
 
-import ast
-
 from memlint import edits
 from memlint.function import Function
 from memlint.lingering import Lingering, lingering, shared_name
@@ -26,6 +24,6 @@ def checkpoint_kept_alive(fn: Function) -> Findings:
 
 def _fix(fn: Function, stay: Lingering) -> Fix:
     statement = f"del {', '.join(stay.names)}"
-    if stay.end is None or isinstance(stay.end, ast.Return):
+    if stay.end is None:
         return Fix(f"let go of it before line {stay.during.lineno}: `{statement}`")
     return edits.insert_after(fn.source, stay.end, statement).titled(f"`{statement}` after its last use").safe()

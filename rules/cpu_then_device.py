@@ -1,6 +1,7 @@
 """A tensor of numbers is built on the host and moved, where its constructor takes the device."""
 
 import ast
+from functools import reduce
 
 from memlint import edits
 from memlint.always import is_test
@@ -34,10 +35,9 @@ def _fix(fn: Function, found: Moved) -> Fix:
         return Fix("build it where it is wanted: `torch.zeros(…, dtype=…, device=…)`")
     if found.device is None or found.conditional:
         return Fix("build it where it is wanted: pass `device=`")
-    fix = Fix("")
-    for event in found.made:
-        fix = fix + edits.set_keyword(fn.source, event.site, "device", found.device)
-    fix = (fix + _without_move(fn, found)).titled(f"build it where it is wanted: pass `device={found.device}`")
+    fixes = [edits.set_keyword(fn.source, event.site, "device", found.device) for event in found.made]
+    fix = reduce(Fix.__add__, [*fixes, *_without_move(fn, found)])
+    fix = fix.titled(f"build it where it is wanted: pass `device={found.device}`")
     if found.random:
         return fix.unsafe("the numbers are drawn by the device's generator, and are others")
     if found.rounds:
@@ -45,15 +45,15 @@ def _fix(fn: Function, found: Moved) -> Fix:
     return fix.safe()
 
 
-def _without_move(fn: Function, found: Moved) -> Fix:
+def _without_move(fn: Function, found: Moved) -> list[Fix]:
     """The move goes where it does nothing but move; where it converts as well it stays, and moves no more."""
     move, statement = found.move, fn.statements[found.move]
     assert isinstance(move.func, ast.Attribute)
     extra = [k for k in move.keywords if k.arg not in ("device", "non_blocking")]
     if found.like or extra or len(move.args) > 1:
-        return Fix("")
+        return []
     receiver = move.func.value
     if isinstance(statement, ast.Assign) and statement.value is move and isinstance(receiver, ast.Name):
         if [ast.unparse(t) for t in statement.targets] == [receiver.id]:
-            return edits.delete(fn.source, statement)
-    return edits.drop_call(fn.source, move)
+            return [edits.delete(fn.source, statement)]
+    return [edits.drop_call(fn.source, move)]

@@ -26,8 +26,8 @@ def ctx_attribute_tensor(fn: Function) -> Findings:
     returned = {n.id for e in fn.own("return") for n in _parts(e.expr) if isinstance(n, ast.Name)}
     for kept in fn.own("set"):
         attribute = kept.name.removeprefix(context + ".")
-        if attribute == kept.name or "." in attribute or not _holds_tensor(kept.value, constants):
-            continue
+        if "." in attribute or not _holds_tensor(kept.value, constants):
+            continue  # it lies deeper, or on something else
         if (backward is not None and _lets_go(backward.text, attribute)) or _one_a_row(fn, kept.expr):
             continue
         name = kept.expr.id if isinstance(kept.expr, ast.Name) else ""
@@ -52,7 +52,7 @@ def _one_a_row(fn: Function, expression: ast.AST | None) -> bool:
         makes = [n.value for n in assigns if expression.id in [ast.unparse(t) for t in n.targets]]
     return bool(makes) and all(
         isinstance(m, ast.Call)
-        and ast.unparse(m.func).rpartition(".")[2].removeprefix("new_") in ("zeros", "ones", "empty", "full", "arange")
+        and ast.unparse(m.func).split(".")[-1].removeprefix("new_") in ("zeros", "ones", "empty", "full", "arange")
         and len(m.args) == 1
         and (isinstance(m.args[0], ast.Subscript) or (isinstance(m.args[0], ast.Call) and bool(m.args[0].args)))
         for m in makes

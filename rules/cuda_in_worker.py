@@ -18,7 +18,7 @@ def cuda_in_worker(fn: Function) -> Findings:
     loading = runs_in_worker(fn.project, fn.definition) if moves else None
     if loading is not None:
         first = min(moves, key=lambda n: (n.lineno, n.col_offset))
-        made = loading.event.site
+        source = loading.flow.module.source
         yield fn.finding(
             first,
             Level.WARNING,
@@ -26,11 +26,7 @@ def cuda_in_worker(fn: Function) -> Findings:
             Fix(
                 "give examples out on the host, and move each batch in the loop that takes it (`pin_memory=True` helps)"
             ),
-            (
-                Step(
-                    loading.flow.module.source.path, getattr(made, "lineno", 1), "the loader with workers is made here"
-                ),
-            ),
+            (Step(source.path, source.span(loading.event.site).line, "the loader with workers is made here"),),
         )
 
 

@@ -3,10 +3,10 @@
 import ast
 
 from memlint import edits
-from memlint.facts import Event
 from memlint.function import Function
 from memlint.hoard import SPREADS, Part, becomes, container, device_parts, may_hoard, once, over_batches, small_view
 from memlint.rule import Claim, Findings, Fix, Level, Step, rule
+from memlint.source import Source
 
 
 @rule(code="MEM301", claim=Claim.GROWTH)
@@ -27,10 +27,10 @@ def device_tensor_hoard(fn: Function) -> Findings:
             yield fn.finding(
                 store.site if store.verb == "store" else certain[0].expr,
                 Level.WARNING,
-                f"{_named(fn, certain)} of every batch waits on the device in {_where(store, text)} "
-                "until all are there, and is then wanted on the host alone",
+                f"{_named(fn, certain)} of every batch {'wait' if len(certain) > 1 else 'waits'} on the device in "
+                f"{_where(text)} until all are there, to be wanted on the host alone",
                 _wrapped(fn, certain, "{}.cpu()").unsafe("what is collected is on the host, batch by batch"),
-                tuple(Step(w.module.source.path, _line(n), "it goes to the host here") for w, n in fate.moves[:1]),
+                tuple(_moved(w.module.source, node) for w, node in fate.moves[:1]),
             )
             continue
         views = [(p, base) for p in found if (base := small_view(fn, p, text)) is not None]
@@ -38,7 +38,7 @@ def device_tensor_hoard(fn: Function) -> Findings:
             yield fn.finding(
                 store.site if store.verb == "store" else views[0][0].expr,
                 Level.WARNING,
-                f"{_named(fn, [p for p, _ in views])} is a view: while it is in {_where(store, text)}, "
+                f"`{fn.source_of(views[0][0].expr)}` is a view: while it is in {_where(text)}, "
                 f"the whole of `{fn.source_of(views[0][1])}` stays with it, for every batch",
                 _wrapped(fn, [p for p, _ in views], "{}.clone()").unsafe("what is stored is a copy"),
             )
@@ -48,7 +48,7 @@ def _named(fn: Function, found: list[Part]) -> str:
     return " and ".join(f"`{fn.source_of(p.expr)}`" for p in found)
 
 
-def _where(store: Event, text: str) -> str:
+def _where(text: str) -> str:
     return f"`{text}`" if text else "a list"
 
 
@@ -59,5 +59,5 @@ def _wrapped(fn: Function, found: list[Part], template: str) -> Fix:
     return fix
 
 
-def _line(node: ast.AST) -> int:
-    return getattr(node, "lineno", 1)
+def _moved(source: Source, node: ast.AST) -> Step:
+    return Step(source.path, source.span(node).line, "it goes to the host here")

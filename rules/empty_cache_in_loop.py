@@ -4,7 +4,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
 from memlint.steps import does, helps, repeating, taken_out
 
-WORDS = ("empty_cache", "free_memory", "release_memory", "garbage_collection_cuda", "clear_device_cache")
+WORDS = ("empty_cache",)
 REASON = "other programs on the device no longer get the free memory between two steps"
 
 

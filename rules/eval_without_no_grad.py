@@ -16,16 +16,16 @@ def eval_without_no_grad(fn: Function) -> Findings:
         if fn.needless(forward) and fn.at_fault(forward):
             regions.setdefault(fn.around(fn.region(forward)), []).append(forward)
     for forwards in regions.values():
-        first = min(forwards, key=lambda e: (getattr(e.site, "lineno", 0), getattr(e.site, "col_offset", 0)))
+        first = min(forwards, key=lambda e: fn.source.span(e.site))
         piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
         call = fn.source_of(first.site)
-        kept = "and they pile up" if piled else "until the next one replaces it"
         yield fn.finding(
             first.site,
             Level.ERROR if piled else Level.WARNING,
-            f"`{call}` runs with autograd on, and nothing differentiates the result: its graph is kept {kept}"
-            if not piled
-            else f"`{call}` runs with autograd on, nothing differentiates the results, and their graphs pile up",
+            f"`{call}` runs with autograd on, nothing differentiates the results, and their graphs pile up"
+            if piled
+            else f"`{call}` runs with autograd on, and nothing differentiates the result: its graph is kept until the "
+            "next one replaces it",
             fn.no_grad([fn.region(f) for f in forwards], first),
             tuple(step for s in piled for step in fn.step(s, "the result is kept here"))
             + fn.trail(first, "the forward is here"),

@@ -65,12 +65,12 @@ def _bases(fn: Function, made: Value) -> set[str]:
 
 def _released(fn: Function, call: Event) -> bool:
     """Whether scores are, or may be, reduced or taken off the device before the end."""
-    if "**" in call.keywords or not LETS_GO.isdisjoint(call.keywords):
+    if "**" in call.keywords:
         return True
     site = _given(call, "args", 1).site
     made = fn.project.names.resolve(site.func, fn.definition) if isinstance(site, ast.Call) else None
     if isinstance(site, ast.Call) and isinstance(made, str) and made.endswith(("TrainingArguments", "SFTConfig")):
-        return any(k.arg is None or k.arg in LETS_GO for k in site.keywords) or any(w in fn.text for w in LETS_GO)
+        return any(k.arg is None for k in site.keywords) or any(w in fn.text for w in LETS_GO)
     if SEQUENCES in _bases(fn, call.receiver):
         return True  # whether it generates is for the command line to say
     return fn.definition.module.holds(*sorted(LETS_GO))
@@ -79,4 +79,4 @@ def _released(fn: Function, call: Event) -> bool:
 def _scores_words(fn: Function, value: Value) -> bool:
     cls = fn.project.class_named(value.type)
     names = list(fn.project.names.library_bases(cls)) if cls is not None else [value.type]
-    return any((row := fn.project.library.lookup(n)) is not None and "vocabulary" in row for n in names if n)
+    return any((row := fn.project.library.lookup(n)) is not None and "vocabulary" in row for n in names)

@@ -17,13 +17,13 @@ def hidden_state_not_detached(fn: Function) -> Findings:
         fix = Fix("hand the state over detached: `.detach()` on each of its tensors")
         if fn.is_tensor(found.value, found.argument):
             fix = edits.wrap(fn.source, found.argument, "{}.detach()").unsafe(CHANGE)
-        home = found.backward.root.home.module.source.path
-        line = getattr(found.backward.root.site, "lineno", 1)
+        root = found.backward.root
+        home = root.home.module.source
         yield fn.finding(
             found.call.site,
             Level.ERROR,
             f"`{state}` comes from the iteration before with its graph, so the graphs of all iterations hang together, "
             "and `retain_graph=True` frees none of them",
             fix,
-            (Step(home, line, "this backward goes through all of them"),),
+            (Step(home.path, home.span(root.site).line, "this backward goes through all of them"),),
         )

@@ -17,5 +17,5 @@ def model_rebuilt_in_loop(fn: Function) -> Findings:
             f"`{fn.source_of(build.site)}` is built in every iteration, and `{where}` keeps each of the models, "
             "though nothing reads them from there",
             Fix(f"put into `{where}` what is read from it, and not the model or its optimizer"),
-            (Step(fn.source.path, getattr(store.site, "lineno", 1), f"it is kept in `{where}` here"),),
+            (Step(fn.source.path, fn.source.span(store.site).line, f"it is kept in `{where}` here"),),
         )

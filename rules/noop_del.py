@@ -6,7 +6,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM603", claim=Claim.EQUAL, triggers=(" del ", "\tdel ", "\ndel ", ";del "), anywhere=True)
+@rule(code="MEM603", claim=Claim.EQUAL, triggers=(" del ", "\tdel ", ";del "), anywhere=True)
 def noop_del(fn: Function) -> Findings:
     for deletion in idle_deletions(fn):
         why = " and ".join(dict.fromkeys(deletion.holders))

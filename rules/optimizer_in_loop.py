@@ -14,7 +14,7 @@ LOST = {
 @rule(code="MEM202", claim=Claim.CHURN, triggers=("optim", "Scaler", "LR(", "scheduler", "Adam", "SGD"))
 def optimizer_in_loop(fn: Function) -> Findings:
     for build in fn.own("build", "call"):
-        kind = build.name if build.verb == "build" else build.value.kind
+        kind = build.value.kind
         if kind not in LOST or build.guards or (build.verb == "call" and not fn.built_by_callee(build)):
             continue
         if build.loops:

@@ -15,16 +15,12 @@ def python_object_dataset(fn: Function) -> Findings:
         loading = loads(fn.project, cls)
         if loading is None or not loading.forks:
             return
-        made = loading.event.site
+        source = loading.flow.module.source
         yield fn.finding(
             found.site,
             Level.NOTE,
             f"`self.{found.attribute}` keeps {found.what} for every example: each worker that reads one writes its "
             "reference count, and so in time gets a copy of them all",
             Fix("keep them in arrays (NumPy, Arrow, one tensor), or packed in one buffer of bytes with offsets"),
-            (
-                Step(
-                    loading.flow.module.source.path, getattr(made, "lineno", 1), "the loader with workers is made here"
-                ),
-            ),
+            (Step(source.path, source.span(loading.event.site).line, "the loader with workers is made here"),),
         )

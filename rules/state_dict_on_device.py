@@ -27,10 +27,11 @@ def _fix(fn: Function, snapshot: Snapshot) -> Fix:
     if state is None:
         return Fix('keep its state on the host: `{k: v.to("cpu", copy=True) for k, v in ….state_dict().items()}`')
     if isinstance(copy, ast.DictComp):
-        root = next((n for n in ast.walk(copy.value) if isinstance(n, ast.Name)), None)
-        if root is None or ast.unparse(copy.generators[0].target).find(root.id) < 0:
+        copied = {n.id for n in ast.walk(copy.value) if isinstance(n, ast.Name)}
+        given = {n.id for n in ast.walk(copy.generators[0].target) if isinstance(n, ast.Name)}
+        if len(copied) > 1 or not copied <= given:
             return Fix("copy the tensors to the host")
-        fix = edits.replace(fn.source, copy.value, f'{root.id}.to("cpu", copy=True)')
+        fix = edits.replace(fn.source, copy.value, f'{copied.pop()}.to("cpu", copy=True)')
     else:
         text = fn.source.segment(fn.source.span(state))
         fix = edits.replace(fn.source, copy, f'{{k: v.to("cpu", copy=True) for k, v in {text}.items()}}')
