@@ -5,7 +5,7 @@ from memlint.hooks import self_capturing_hooks
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
-@rule(code="MEM310", claim=Claim.GROWTH, triggers=("register_hook(", "register_prehook("))
+@rule(code="MEM310", claim=Claim.GROWTH, triggers=("register_hook(",))
 def cycle_through_hook(fn: Function) -> Findings:
     for hook, name in self_capturing_hooks(fn):
         yield fn.finding(
