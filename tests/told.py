@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from memlint.rule import Finding
 from memlint.source import Source
 from memlint.target import parse
 from memlint.testing import Project
+
+WANT = re.compile(r"[ \t]*# want:.*$", re.MULTILINE)
 
 
 def blocks(read: Page) -> Iterator[tuple[str, Block]]:
@@ -29,7 +32,7 @@ def told(path: Path, under: str = "") -> str:
     read = page.read(path)
     lines = [f"# {read.name}"]
     for name, block in blocks(read):
-        with Project({under + file: text for file, text in block.files.items()}) as folder:
+        with Project({under + file: WANT.sub("", text) for file, text in block.files.items()}) as folder:
             target = parse(block.target) if block.target else None
             report = check_paths([str(folder)], Options(select=(read.name,), target=target, cache=False))
             for finding in report.findings:
