@@ -51,7 +51,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page says, by its fixed headings."""
+    """What a page says, by its fixed headings.
+
+    A block ``python trial NAME`` under "Trial" is a module in which the rule finds one thing, with `setup(device)` for
+    the arguments of the function to call, which `target` may name; ``python repaired NAME`` is the same, repaired by
+    hand where memlint has no edit for it. A rule's only trial needs no name.
+    """
 
     path: Path
     name: str
@@ -64,6 +69,11 @@ class Page:
     fixes: tuple[tuple[Block, Block], ...] = ()
     leaves: tuple[Block, ...] = ()
     trials: tuple[Block, ...] = field(default=())
+    repaired: tuple[Block, ...] = field(default=())
+
+    def trial(self, block: Block) -> str:
+        """The name of the trial that ``block`` is, or is the repaired arm of: the rule's where it has none."""
+        return next((word for word in block.words if word not in ("python", "trial", "repaired")), self.name)
 
     @property
     def brief(self) -> str:
@@ -100,6 +110,7 @@ def read(path: Path) -> Page:
         fixes=_pairs(path, blocks["The fix"]),
         leaves=tuple(blocks["What it leaves alone"]),
         trials=tuple(block for block in blocks["Trial"] if "trial" in block.words),
+        repaired=tuple(block for block in blocks["Trial"] if "repaired" in block.words),
     )
 
 

@@ -16,6 +16,17 @@ from memlint.trial.judge import MEASURES, PRETENDED
 COSTS = Path(__file__).parent.parent / "fixtures" / "costs"
 PAGES = sorted((COSTS.parents[1] / "rules").glob("*.md"))
 DEVICES = ("fake", "nvidia-h200")
+UNRECORDED = {  # on the GPU; a trial leaves this list when it has been measured there
+    ("device-tensor-hoard", "logits"),
+    ("foreach-optimizer-peak", "small-batch"),
+    ("grad-accumulation-sum", "micro-batches"),
+    ("hidden-state-not-detached", "with-gru"),
+    ("naive-attention", "whole-decoder"),
+    ("pairwise-broadcast", "same-points"),
+    ("repeat-not-expand", "table"),
+    ("retain-graph", "with-adamw"),
+    ("state-dict-on-device", "weights-alone"),
+}
 MIB, KIB = 2**20, 2**10
 
 MEASURED = {
@@ -76,20 +87,18 @@ def test_a_retained_graph_costs_what_it_cost_before() -> None:
 def test_every_trial_of_a_page_can_be_planned(path: Path) -> None:
     for planned in record.plan([path]):
         assert planned["before"] != planned["after"]
-        assert (planned["after"] is None) == (planned["fix"] in ("hint", "none"))
+        by_hand = planned["trial"] in map(read(path).trial, read(path).repaired)
+        assert (planned["after"] is None) == (planned["fix"] in ("hint", "none") and not by_hand)
 
 
 def test_every_trial_is_recorded_on_both_devices() -> None:
-    trials = {
-        (page.name, next((word for word in block.words if word not in ("python", "trial")), page.name))
-        for page in map(read, PAGES)
-        for block in page.trials
-    }
+    trials = {(page.name, page.trial(block)) for page in map(read, PAGES) for block in page.trials}
     for page in map(read, PAGES):  # one without a trial says why there is none
         assert bool(page.trials) != page.sections["Trial"].startswith("None: ")
     for device in DEVICES:
         recorded = rows(device)
-        assert set(recorded) == trials
+        missing = UNRECORDED if device != "fake" else set()
+        assert set(recorded).isdisjoint(missing) and set(recorded) | missing == trials
         for row in recorded.values():
             assert record.slug(row["device"]) == device
             assert row["torch"] and datetime.date.fromisoformat(row["date"])
@@ -103,7 +112,7 @@ def test_a_repair_saves_what_is_claimed_and_a_hint_is_measured_as_written(device
             assert row["status"] == "undecided" and "not allocated" in row["reason"]
         elif (device, row["claim"]) == ("fake", "time") and row["after"] is not None:
             assert (row["status"], row["reason"]) == ("undecided", PRETENDED)
-        elif row["fix"] == "hint":
+        elif row["fix"] == "hint" and row["after"] is None:
             assert (row["status"], row["after"]) == ("undecided", None), (rule, trial)
             assert row["measure"] in (MEASURES[Claim(row["claim"])], "host_growth"), (rule, trial)
             assert row["before"][row["measure"] if row["measure"] != "kept" else "device_growth"] > 0, (rule, trial)

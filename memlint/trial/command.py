@@ -15,8 +15,9 @@ import click
 
 if TYPE_CHECKING:
     from memlint.check import Report
-    from memlint.config import Config
+    from memlint.config import Config, Configs
     from memlint.rule import Finding
+    from memlint.source import Source
     from memlint.trial.confirm import Outcome
 
 _LINE = re.compile(r"(.+):(\d+)$")
@@ -44,7 +45,7 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[PATH[:LINE]]…")
+@click.argument("paths", nargs=-1, metavar="[PATH[:LINE] | PAGE.md]…")
 @click.option(
     "--device",
     default="auto",
@@ -102,10 +103,12 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> int:
     """Run what `check` flags, as written and as repaired, and say what the repair saves.
 
+    Of a rule's page the trials are run: what the rule is about, on your device.
+
     This imports and runs your code, in a child process with limits on time and memory and in a temporary folder: a
     protection from accidents, not from hostile code. Exit status: 1 if a finding is confirmed, 0 if none is.
     """
-    from memlint.check import Options, check_paths, run_config
+    from memlint.check import run_config
     from memlint.config import Configs
     from memlint.trial.confirm import Settings
     from memlint.trial.run import Limits, TrialError
@@ -116,18 +119,17 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     if ray and (os.path.exists(ray) or (_LINE.fullmatch(ray) and os.path.exists(_LINE.sub(r"\1", ray)))):
         ray, paths = "auto", (ray, *paths)  # it is the first of the paths
     lines = dict(filter(None, map(_place, paths)))
-    files = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
+    named = tuple(_LINE.sub(r"\1", path) if path in lines else path for path in paths) or (".",)
     configs = Configs()
-    options |= _configured(ctx, run_config(files, configs))
-    report = check_paths(files, Options(select=options["select"] or None), configs)
+    options |= _configured(ctx, run_config(named, configs))
+    report, found = _found(named, options, configs)
     _tell(report, lines)
-    report.findings = [f for f in report.findings if f.code not in ("MEM000", "MEM099") and _asked(f, lines)]
+    found = [pair for pair in found if pair[0].code not in ("MEM000", "MEM099") and _asked(pair[0], lines)]
     text = _read(options["harness"]) if options["harness"] else None
     folder = _made(options["write_harness"]) if options["write_harness"] else None
     page = _writable(options["report"]) if options["report"] else None
     limits = Limits(options["timeout"], options["memory_limit"])
     settings = Settings(options["device"], options["steps"], limits, text)
-    found = [(finding, report.sources[finding.path]) for finding in report.findings]
     outcomes: list[Outcome] = []
     torch, numbers = "", itertools.count(1)
 
@@ -157,6 +159,32 @@ def confirm(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> in
     if report.errors:
         return 2
     return int(any(outcome.verdict.status == "confirmed" for outcome in outcomes))
+
+
+def _found(
+    paths: tuple[str, ...], options: dict[str, Any], configs: Configs
+) -> tuple[Report, list[tuple[Finding, Source]]]:
+    """What `check` finds in the files among ``paths``, and what the trials of the rules' pages among them flag."""
+    from memlint.check import Options, Report, check_paths
+    from memlint.page import PageError
+    from memlint.source import Source
+    from memlint.trial.pages import findings, is_page
+
+    pages = [path for path in dict.fromkeys(paths) if is_page(path)]
+    files = [path for path in paths if not is_page(path)]
+    if pages and (options["fix_confirmed"] or options["select"]):
+        raise click.UsageError("--fix-confirmed and --select are for code, not for a rule's page")
+    report = check_paths(files, Options(select=options["select"] or None), configs) if files else Report()
+    found = [(finding, report.sources[finding.path]) for finding in report.findings]
+    try:
+        for page in pages:
+            trials = list(findings(page, configs))
+            found += trials
+            report.sources |= {f.path: Source(f.path, Path(page).read_text(encoding="utf-8")) for f, _ in trials}
+    except PageError as error:
+        raise click.ClickException(str(error)) from None
+    report.findings = [finding for finding, _ in found]
+    return report, found
 
 
 def _read(path: str) -> str:

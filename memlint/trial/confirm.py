@@ -131,10 +131,14 @@ class Confirmer:
     ) -> Iterator[tuple[str, Verdict]]:
         """Runs of ``finding``, each a harness with its verdict, until none that is left can help."""
         steps = self.settings.steps
-        if self.settings.harness is not None:
-            spec = harness.spec(finding, source, repaired, self.settings.harness, device, steps)
-            yield self.settings.harness, self._verdict(spec, claim, "harness", source, origin)[0]
-            return
+        given = self.settings.harness
+        text = given if given is not None else harness.own_harness(source)
+        if text is not None:
+            spec = harness.spec(finding, source, repaired, text, device, steps)
+            verdict, _ = self._verdict(spec, claim, "harness", source, origin)
+            yield text, verdict
+            if given is not None or (verdict.before and verdict.before.iterations >= FEW):
+                return
         imports, deadline = True, time.monotonic() + BUDGET
         for draft in harness.drafts(finding, source, steps):
             if not imports and not draft.chain:

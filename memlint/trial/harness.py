@@ -17,7 +17,7 @@ from memlint.trial.guess import Guess
 from memlint.trial.lenient import bound, way
 from memlint.trial.roles import Roles, guesses, own_models
 from memlint.trial.run import Spec
-from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at
+from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at, own
 
 _NAMES = (
     "BATCH",
@@ -80,6 +80,27 @@ def place_of(finding: Finding, source: Source) -> Place:
     raise CannotRun("it stands at module level, which cannot be called: move it into a function")
 
 
+def around(finding: Finding, source: Source, target: str) -> Place:
+    """The loop around ``finding`` in the function ``target`` of its file, or where it has none there, its first."""
+    place = locate(source.text, finding.span.line, finding.span.column)
+    return place if place.loop is not None and place.function == target else first(source.text, target)
+
+
+def own_harness(source: Source) -> str | None:
+    """A harness for a file that has its own: a function `setup(device)` that returns arguments, and maybe `target`."""
+    for node in source.tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "setup" and _names_of(node.args) == ["device"]:
+            if any(isinstance(n, ast.Return) and n.value is not None for n in own(node)):
+                target = called(source.text)
+                return "setup = module.setup\n" + (f'target = "{target}"\n' if target else "")
+    return None
+
+
+def _names_of(arguments: ast.arguments) -> list[str]:
+    every = (*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg)
+    return [argument.arg for argument in every if argument is not None]
+
+
 @dataclass(frozen=True)
 class Draft:
     """A way to run what a finding flags: ``write`` makes the harness for a guess of what the batches look like.
@@ -105,7 +126,8 @@ def spec(
 ) -> Spec:
     """The trial of ``finding`` under ``harness``: the file as written, against ``repaired`` if there is an edit.
 
-    Of a decorator's finding the harness's target is watched. Raises `CannotRun` for other code outside functions.
+    Of a decorator's finding the harness's target is watched, and where the file itself is its harness, `around` says
+    what. Raises `CannotRun` for other code outside functions.
     """
     module = module_of(source.path)
     arms = {"before": source.text} | ({"after": repaired} if repaired is not None else {})
@@ -114,8 +136,11 @@ def spec(
         place, flagged = draft.place, bytes_at(source.text, finding.span.line, finding.span.column)
     else:
         target = called(harness) if harness else ""
-        decorates = bool(target and _decorated(finding, source))
-        place = first(source.text, target) if decorates else place_of(finding, source)
+        if target and harness == own_harness(source):
+            place = around(finding, source, target)
+        else:
+            decorates = bool(target and _decorated(finding, source))
+            place = first(source.text, target) if decorates else place_of(finding, source)
     return Spec(
         str(Path(source.path).resolve()),
         module.name,

@@ -55,13 +55,14 @@ def plan(pages: Sequence[Path]) -> Iterator[Planned]:
 
     for path in pages:
         page = read(path)
+        by_hand = {page.trial(block): block.text for block in page.repaired}
         for block in page.trials:
-            name = next((word for word in block.words if word not in ("python", "trial")), page.name)
-            yield plan_one(page.name, name, block.text)
+            name = page.trial(block)
+            yield plan_one(page.name, name, block.text, by_hand.get(name))
 
 
-def plan_one(rule: str, name: str, text: str) -> Planned:
-    """One trial: the finding of ``rule`` in ``text`` and memlint's own repair of it, None where that is a hint.
+def plan_one(rule: str, name: str, text: str, repaired: str | None = None) -> Planned:
+    """One trial: the finding of ``rule`` in ``text``, ``repaired`` by the page, else by memlint's edit if any.
 
     Watched is the loop around the finding, or where the function called has none there, the first that it has.
     Raises `RecordError`.
@@ -69,7 +70,8 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
     from memlint.check import Options, check_paths
     from memlint.edits import apply_edits
     from memlint.trial.evidence import origin
-    from memlint.trial.watch import called, first, locate
+    from memlint.trial.harness import around
+    from memlint.trial.watch import called, locate
 
     path = "memlint_trial_page.py"
     report = check_paths([path], Options(select=(rule,), cache=False, overlay={path: text.encode()}))
@@ -78,10 +80,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
         raise RecordError(f"{rule}, trial {name}: {len(found)} findings in place of one")
     finding, source = found[0], report.sources[path]
     edits = finding.fix.edits if finding.fix else ()
-    place = locate(source.text, finding.span.line, finding.span.column)
-    target = called(text) or place.function
-    if place.loop is None or place.function != target:
-        place = first(source.text, target)
+    place = around(finding, source, called(text) or locate(text, finding.span.line, finding.span.column).function)
     return {
         "rule": rule,
         "trial": name,
@@ -91,7 +90,7 @@ def plan_one(rule: str, name: str, text: str) -> Planned:
         "loop": place.loop,
         "origin": {**asdict(origin(finding, source)), "path": FILE, "lines": sorted(origin(finding, source).lines)},
         "before": source.text,
-        "after": apply_edits(source, edits) if edits else None,
+        "after": repaired or (apply_edits(source, edits) if edits else None),
     }
 
 

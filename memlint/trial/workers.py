@@ -50,7 +50,7 @@ def outcomes(
             began(found[0])
             outcome = confirmer.outcome(*found)
             if outcome.verdict.status != CONFIRMED and outcome.verdict.measure and found[0].fix and found[0].fix.edits:
-                rest = alone(*found, [finding for finding, _ in findings])
+                rest = alone(*found, [finding for finding, source in findings if source is found[1]])
                 again = confirmer.outcome(found[0], rest) if rest is not None else outcome
                 if again.verdict.status == CONFIRMED:
                     return replace(again, verdict=replace(again.verdict, reason=ALONE))
