@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 SPEED = Path(__file__).parent / "benchmarks" / "speed.py"
 FUZZ = SPEED.with_name("fuzz.py")
@@ -24,3 +30,30 @@ def test_fuzz_counts_what_it_tries() -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout
     assert "8 inputs tried, 0 failures, seed 1" in result.stdout
+
+
+def test_slowdown_keeps_each_row_and_begins_no_round_without_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    predicted_peak = importlib.import_module("tests.benchmarks.predicted_peak")
+    slowdown = importlib.import_module("tests.benchmarks.slowdown")
+
+    small = (lambda: torch.nn.Linear(8, 4), lambda device: (torch.ones(4, 8), torch.zeros(4, dtype=torch.long)))
+    other = "from tests.benchmarks.predicted_peak import MODELS\n"
+    model = 'MODELS["small"] = (lambda: torch.nn.Linear(8, 4), '
+    model += "lambda device: (torch.ones(4, 8), torch.zeros(4, dtype=torch.long)))\n"
+    monkeypatch.setattr(slowdown, "PROGRAM", slowdown.PROGRAM.replace(other, other + model))
+    monkeypatch.setattr(predicted_peak, "MODELS", {"small": small, "absent": small})
+    monkeypatch.setenv("PYTHONPATH", "")
+    file, began = tmp_path / "slowdown.json", time.monotonic()
+    arguments = ["--steps", "14", "--rounds", "1000000", "--seconds", "24", "--write", str(file)]
+    assert slowdown.main(arguments) == 1, "one of them is not there"
+    assert time.monotonic() - began < 90
+    said = capsys.readouterr().out
+    assert "absent" in said and "not measured" in said and "ms plain" in said
+    kept: dict[str, Any] = json.loads(file.read_text())
+    assert (kept["device"], kept["torch"]) == ("cpu", torch.__version__)
+    (row,) = kept["rows"]
+    assert (row["model"], row["steps"]) == ("small", 14) and row["rounds"] >= 1
+    assert row["plain"] > 0 and row["watched"] > 0 and row["before"]["device_growth"] == 512

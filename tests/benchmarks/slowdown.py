@@ -2,8 +2,9 @@
 
 Each model of `predicted_peak` is trained by a program of its own, plainly and watched in turn, and times itself between
 its tenth iteration and its last. Every iteration is read, the evidence is taken after the clock has stopped, as after
-the last step of a run. ``--out FOLDER`` keeps the rows, in a file named after the device. Nothing is checked, so that
-torch is all that is needed.
+the last step of a run. ``--write [FILE]`` keeps each row as soon as it is there, in `fixtures/slowdown.json` where no
+other file is named. All is done within ``--seconds``, with as many rounds for each model as its share of them has room
+for, at least one. Nothing is checked, so that torch is all that is needed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,6 @@ from typing import Any
 from memlint.rule import Claim, Finding, Level, Span
 from memlint.source import Source
 from memlint.trial.program import Program, Run, Watching, outcomes, run
-from memlint.trial.record import slug
 
 ROOT = Path(__file__).resolve().parents[2]
 WARM = 10
@@ -81,54 +83,76 @@ def watching(path: str) -> Watching:
     return Watching([finding], {path: source})
 
 
-def measure(name: str, device: str, steps: int, rounds: int) -> dict[str, Any]:
-    """Seconds an iteration, plain and watched, and what the watched run says of the leak."""
+def measure(name: str, device: str, steps: int, rounds: int, seconds: float) -> dict[str, Any]:
+    """Seconds an iteration, plain and watched, and what the watched run says of the leak.
+
+    No round is begun that would not end within ``seconds``, if it took as long as the one before. Raises
+    `subprocess.SubprocessError` where the first is too slow, or fails.
+    """
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path, out = str(Path(folder, "program.py")), Path(folder, "seconds")
         Path(path).write_text(PROGRAM, encoding="utf-8")
         arguments = name, device, str(steps), str(out)
-        seconds: dict[str, list[float]] = {"plain": [], "watched": []}
+        found: dict[str, list[float]] = {"plain": [], "watched": []}
         last = Run(0)
         looked_at = watching(path)
-        for _ in range(rounds):
-            subprocess.run([sys.executable, path, *arguments], check=True)
-            seconds["plain"].append(float(out.read_text()))
+        for number in range(1, rounds + 1):
+            subprocess.run([sys.executable, path, *arguments], check=True, timeout=seconds)
+            found["plain"].append(float(out.read_text()))
+            out.unlink()
             last = run(Program(script=path, arguments=arguments), looked_at, steps + 1, {})
-            seconds["watched"].append(float(out.read_text()))
+            if not out.exists():
+                raise subprocess.CalledProcessError(last.status, "memlint run")
+            found["watched"].append(float(out.read_text()))
+            if (time.monotonic() - began) * (number + 1) / number > seconds:
+                break
         verdict = outcomes(looked_at, last, None)[0].verdict.as_json()
         grown = (last.arms[0]["evidence"] or {"growth": []})["growth"][:2]
-    row = {"model": name, "device": last.device, "torch": last.torch, "steps": steps}
-    row |= {kind: min(values) for kind, values in seconds.items()}
-    row |= {f"{kind}_median": statistics.median(values) for kind, values in seconds.items()}
-    return row | {"before": verdict["before"], "grown": grown}
+    row: dict[str, Any] = {"model": name, "steps": steps, "rounds": len(found["plain"])}
+    row |= {kind: min(values) for kind, values in found.items()}
+    row |= {f"{kind}_median": statistics.median(values) for kind, values in found.items()}
+    return row | {"device": last.device, "torch": last.torch, "before": verdict["before"], "grown": grown}
 
 
-def main() -> None:
+def write(rows: Sequence[dict[str, Any]], file: Path) -> None:
+    """Keep ``rows``, which are of one device and torch."""
+    head = {"device": rows[0]["device"], "torch": rows[0]["torch"], "date": date.today().isoformat()}
+    kept = [{key: value for key, value in row.items() if key not in head} for row in rows]
+    file.write_text(json.dumps(head | {"rows": kept}, indent=1) + "\n", encoding="utf-8")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; the exit status is 1 where a model could not be measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=280.0, help="for all models together")
     parser.add_argument("--only", default="", help="models whose names hold this")
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    models = importlib.import_module("tests.benchmarks.predicted_peak").MODELS
+    parser.add_argument("--write", type=Path, nargs="?", const=ROOT / "fixtures" / "slowdown.json", metavar="FILE")
+    given = parser.parse_args(words)
+    if given.steps <= WARM:
+        parser.error(f"--steps: the clock runs from iteration {WARM} on")
+    models = [name for name in importlib.import_module("tests.benchmarks.predicted_peak").MODELS if given.only in name]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    rows = []
-    for name in models:
-        if given.only in name:
-            row = measure(name, given.device, given.steps, given.rounds)
-            slower = row["watched"] / row["plain"] - 1
-            print(f"{name:30} {1e3 * row['plain']:8.1f} ms plain, {1e3 * row['watched']:8.1f} watched, ", end="")
-            print(
-                f"{slower:+.1%}; growth {row['before'] and row['before']['device_growth']} B, {row['grown']}",
-                flush=True,
-            )
-            rows.append(row)
-    if given.out and rows:
-        given.out.mkdir(parents=True, exist_ok=True)
-        document = {"device": rows[0]["device"], "date": date.today().isoformat(), "rows": rows}
-        (given.out / f"{slug(rows[0]['device'])}.json").write_text(json.dumps(document, indent=1) + "\n")
+    deadline, rows, failed = time.monotonic() + given.seconds, [], False
+    for number, name in enumerate(models):
+        share = (deadline - time.monotonic()) / (len(models) - number)
+        try:
+            row = measure(name, given.device, given.steps, given.rounds, max(share, 1.0))
+        except subprocess.SubprocessError as error:
+            print(f"{name:30} not measured: {error}", flush=True)
+            failed = True
+            continue
+        rows.append(row)
+        if given.write:
+            write(rows, given.write)
+        slower = row["watched"] / row["plain"] - 1
+        print(f"{name:30} {1e3 * row['plain']:8.1f} ms plain, {1e3 * row['watched']:8.1f} watched, ", end="")
+        print(f"{slower:+.1%}; growth {row['before'] and row['before']['device_growth']} B, {row['grown']}", flush=True)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
