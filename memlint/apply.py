@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import stat
 import tempfile
@@ -40,13 +41,14 @@ def fix_paths(
     before = after = check_paths(paths, options, configs)
     originals = before.sources
     texts: dict[str, str] = {}
+    left: set[str] = set()
     broken: dict[str, Finding] = {}
     errors: list[str] = []
     counts: Counter[str] = Counter()
     for _ in range(ROUNDS):
         changed: dict[str, str] = {}
         for path, source in after.sources.items():
-            if path in broken:
+            if path in broken or path in left:
                 continue
             allowed = configs.of(path).unsafe_fixes if unsafe is None else unsafe
             mine = [f for f in after.findings if f.path == path and applicable(f.fix, allowed)]
@@ -55,7 +57,11 @@ def fix_paths(
                 continue
             try:
                 _parse(source, text)
-            except (SyntaxError, ValueError, SourceError) as error:
+            except SourceError as error:
+                errors.append(f"{path} {error.reason}; the file is left as it is")
+                left.add(path)
+                continue
+            except (SyntaxError, ValueError) as error:
                 codes = ", ".join(sorted({f.code for f in mine}))
                 errors.append(f"internal error: the fix of {codes} breaks {path} ({error}); the file is left as it is")
                 broken[path] = failed(path, source, f"the fix of {codes}", error)
@@ -147,7 +153,10 @@ def diff(source: Source, text: str) -> str:
 
 
 def _parse(source: Source, text: str) -> None:
-    """Raise `SourceError`, SyntaxError or ValueError where ``text`` would be no file in the place of ``source``."""
+    """Raise SyntaxError or ValueError where ``text`` would be no file in the place of ``source``, and `SourceError`
+    where the encoding would not give back what the file holds: some can write one text in several ways."""
+    if hashlib.sha256(source.to_bytes(source.raw)).hexdigest() != source.digest:
+        raise SourceError(f"cannot be repaired: {source.encoding} would write all of it otherwise")
     written = Source.from_bytes(source.path, source.to_bytes(text))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -121,7 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _unwritten(error: OSError) -> int:
-    """The exit status after a write to standard output failed with ``error``; what is still buffered is dropped."""
+    """The exit status after a write to standard output failed with ``error``; what is still buffered is dropped. The
+    only other error that names no file is that of a working folder which somebody has deleted."""
+    try:
+        os.getcwd()
+    except OSError:
+        return _say("the working folder is gone")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         return 141

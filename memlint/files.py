@@ -153,7 +153,7 @@ def _walk(top: str, config_of: Callable[[str], Config], deep: bool = True) -> It
             if _is_folder(entry):
                 if deep and not ignored(entry.path, entry.name, folder=True):
                     queue.append(entry.path)
-            elif entry.is_file() and not ignored(entry.path, entry.name):
+            elif _is_file(entry) and not ignored(entry.path, entry.name):
                 yield entry.path
 
 
@@ -161,6 +161,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
+        return False
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
         return False
 
 

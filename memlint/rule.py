@@ -143,7 +143,7 @@ class Finding:
     def fingerprinted(self, line_text: str, occurrence: int) -> Finding:
         """The finding with a fingerprint that survives moved lines: rule, path, function, the line's text, its rank."""
         parts = "\0".join((self.code, self.path, self.function, line_text.strip(), str(occurrence)))
-        return replace(self, fingerprint=hashlib.sha256(parts.encode()).hexdigest()[:16])
+        return replace(self, fingerprint=hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16])
 
 
 Findings = Iterator[Finding]

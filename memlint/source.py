@@ -219,6 +219,15 @@ class Source:
         return f"Source({self.path!r})"
 
 
+def _plain(encoding: str) -> str:
+    """The encoding that a cookie means: Python, too, reads Emacs' ``utf-8-unix`` as UTF-8, and so for Latin-1."""
+    name = encoding[:12].replace("_", "-")
+    for known in ("utf-8", "latin-1", "iso-8859-1", "iso-latin-1"):
+        if name == known or name.startswith(f"{known}-"):
+            return "utf-8" if known == "utf-8" else "latin-1"
+    return encoding
+
+
 def lines_of(text: str) -> list[str]:
     """The lines of a text, each with its line end: a line feed, a carriage return, or both."""
     return _LINE.findall(text)
@@ -252,7 +261,7 @@ def decode(data: bytes, *, cookie: bool = True) -> tuple[str, str, bool]:
     encoding = "utf-8"
     for line in data[:4096].splitlines()[:2] if cookie else ():
         if named := _COOKIE.match(line):
-            encoding = named[1].decode("ascii", "replace").lower()
+            encoding = _plain(named[1].decode("ascii", "replace").lower())
             break
         if line.strip() and not line.lstrip().startswith(b"#"):
             break  # a cookie on the second line counts only under a comment or an empty line

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run
@@ -31,6 +37,27 @@ def test_every_other_byte_stays(project: Path, memlint: Run, data: bytes) -> Non
     file.write_bytes(data)
     assert memlint("check", "--fix").status == 0
     assert file.read_bytes() == data.replace(b"BAD", b"GOOD")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"# coding: utf-7\nx = '+AOk-+AOk-', 'BAD'\n", "cannot be repaired: utf-7 would write all of it otherwise"),
+        (
+            b"# coding: unicode_escape\nx = 'BAD'\n",
+            "cannot be repaired: unicode_escape would write all of it otherwise",
+        ),
+    ],
+)
+def test_what_an_encoding_would_not_give_back_is_left_alone(
+    project: Path, memlint: Run, data: bytes, reason: str
+) -> None:
+    (project / "a.py").write_bytes(data)
+    (project / "b.py").write_text("x = 'BAD'\n")
+    result = memlint("check", "--fix", "--output-format", "concise")
+    assert (result.status, result.err) == (2, f"memlint: a.py {reason}; the file is left as it is\n")
+    assert (project / "a.py").read_bytes() == data
+    assert (project / "b.py").read_text() == "x = 'GOOD'\n"
 
 
 def test_mode_and_link_stay(project: Path, memlint: Run) -> None:
@@ -98,6 +125,69 @@ def test_ctrl_c_midway_leaves_the_old_file_whole(project: Path, monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         apply.write(source, "x = 'GOOD'\n")
     assert sorted(p.name for p in project.iterdir()) == [".git", "a.py", "memlint.toml"]
+
+
+OLD, NEW = (
+    f"import torch\n{'# so that it takes a while to write' * 300}\nfor x in '{w}':\n    print(x)\n"
+    for w in ("BAD", "GOOD")
+)
+
+
+def fixing(**options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "memlint", "check", "--fix", "--no-cache", "--output-format", "concise", "."]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_whoever_reads_while_two_of_them_write_reads_a_whole_file(project: Path) -> None:
+    files = [project / f"f{number}.py" for number in range(30)]
+    for file in files:
+        file.write_text(OLD)
+    runs = [fixing() for _ in range(2)]
+    seen: Counter[str] = Counter()
+    while any(run.poll() is None for run in runs):
+        for file in files:
+            seen[file.read_text()] += 1
+    assert set(seen) <= {OLD, NEW} and seen[OLD]
+    for run in runs:
+        _, err = run.communicate(timeout=60)
+        assert run.returncode in (0, 2), err
+        assert all("changed by somebody else" in line for line in err.splitlines()), err
+    assert {file.read_text() for file in files} == {NEW}
+    assert not list(project.glob(".memlint-*"))
+
+
+def test_ctrl_c_at_any_moment_leaves_whole_files(project: Path) -> None:
+    """Five runs, interrupted from the first write on, each a little later than the one before."""
+    files = [project / f"f{number:02}.py" for number in range(40)]
+    partly = 0
+    for turn in range(5):
+        for file in files:
+            file.write_text(OLD)
+        run = fixing()
+        while run.poll() is None and files[0].read_text() == OLD:
+            time.sleep(0.001)
+        time.sleep(turn * 0.008)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+        assert (run.returncode, err) in ((130, "memlint: interrupted\n"), (0, "")), err
+        texts = [file.read_text() for file in files]
+        assert set(texts) <= {OLD, NEW}
+        partly += OLD in texts and NEW in texts
+        assert not list(project.glob(".memlint-*"))
+    assert partly, "no run was interrupted amid its writes"
+
+
+def test_a_file_system_that_takes_no_more_leaves_the_old_files_whole(project: Path) -> None:
+    resource = pytest.importorskip("resource")
+    (project / "a.py").write_text(OLD)
+    (project / "b.py").write_text("import torch\nfor x in 'BAD':\n    print(x)\n")
+    run = fixing(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (2, "memlint: a.py cannot be written: file too large\n")
+    assert out.startswith("a.py:3:11: warning TST901") and out.count("\n") == 1
+    assert (project / "a.py").read_text() == OLD
+    assert (project / "b.py").read_text() == "import torch\nfor x in 'GOOD':\n    print(x)\n"
+    assert not list(project.glob(".memlint-*"))
 
 
 def finding(*edits: Edit) -> Finding:

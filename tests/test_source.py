@@ -60,6 +60,31 @@ def test_encodings_and_marks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cookie", "encoding"),
+    [
+        ("utf-8-unix", "utf-8"),
+        ("UTF_8", "utf-8"),
+        ("utf-8-sig", "utf-8"),
+        ("latin-1-dos", "latin-1"),
+        ("iso-8859-1", "latin-1"),
+        ("iso-8859-15", "iso-8859-15"),
+        ("koi8-r", "koi8-r"),
+        ("shift_jis", "shift_jis"),
+    ],
+)
+def test_cookies_are_read_as_python_reads_them(cookie: str, encoding: str) -> None:
+    data = f"# -*- coding: {cookie} -*-\nx = 'a'\n".encode()
+    source = Source.from_bytes("a.py", data)
+    assert source.encoding == encoding
+    assert source.to_bytes(source.text) == data
+    assert compile(data, "a.py", "exec")
+    marked = b"\xef\xbb\xbf" + data
+    if encoding == "utf-8":
+        source = Source.from_bytes("a.py", marked)
+        assert source.to_bytes(source.text) == marked
+
+
+@pytest.mark.parametrize(
     ("data", "reason", "line", "column"),
     [
         (b"# coding: nonsense\n", "unknown encoding", 1, 1),

@@ -108,5 +108,5 @@ def _region(span: Span) -> dict[str, int]:
 
 
 def _artifact(path: str) -> dict[str, str]:
-    uri = quote(path.replace("\\", "/"))
+    uri = quote(path.replace("\\", "/"), errors="surrogateescape")
     return {"uri": f"file://{uri}"} if uri.startswith("/") else {"uri": uri, "uriBaseId": _BASE}

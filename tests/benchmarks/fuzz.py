@@ -1,12 +1,13 @@
 """Feed `memlint check` and its fixes what nobody would write, and see that nothing comes out but findings.
 
-    python tests/benchmarks/fuzz.py [--inputs N] [--seed N] [--generated N] [FOLDER …]
+    python tests/benchmarks/fuzz.py [--inputs N] [--seed N] [--generated N] [--write] [FOLDER …]
 
 Inputs are real files (memlint's own rules' pages and code, and those of the folders named) that have been cut, doubled,
 mixed, filled with bytes and indented otherwise; and, where hypothesmith is installed, programs that it makes up. Each
-is checked with all rules in this process. It fails where memlint raises, reports an internal error, gives more than one
-`MEM000`, or where a fix makes a file that does not parse, or that a second round changes again. Every failure is
-written out whole with the seed that makes it again. The last line counts what was tried.
+is checked with all rules in this process, and repaired, with safe fixes and with unsafe ones. It fails where memlint
+raises, reports an internal error, gives more than one `MEM000`, or where a fix makes a file that does not parse, or
+that a second round changes again. Every failure is written out whole with the seed that makes it again. The last line
+counts what was tried; ``--write`` keeps the counts in ``fixtures/fuzz.json``.
 """
 
 from __future__ import annotations
@@ -14,22 +15,27 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import json
 import os
+import platform
 import random
 import sys
 import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from memlint.apply import fix_paths  # noqa: E402
-from memlint.check import Options, check_paths  # noqa: E402
+from memlint.check import Options, applicable, check_paths  # noqa: E402
 
+RESULTS = ROOT / "fixtures" / "fuzz.json"
 BYTES = (
     b"\0",
     b"\x0c",
@@ -137,28 +143,41 @@ def generated(count: int, seed: int) -> Iterator[bytes]:
     yield from (text.encode("utf-8", "surrogatepass") for text in made)
 
 
-def failure(data: bytes) -> str:
+def failure(data: bytes, counts: Counter[str]) -> str:
     """What goes wrong with one input; "" where nothing does."""
     options = Options(select=("ALL",), cache=False, overlay={"fuzzed.py": data})
     try:
         report = check_paths(["fuzzed.py"], options)
         if report.errors:
             return report.errors[0]
-        if sum(f.code == "MEM000" for f in report.findings) > 1:
+        unreadable = sum(f.code == "MEM000" for f in report.findings)
+        if unreadable > 1:
             return "more than one MEM000"
-        if any(f.fix is not None and f.fix.edits for f in report.findings):
-            fixed = fix_paths(["fuzzed.py"], options, unsafe=True)
-            if fixed.errors:
-                return fixed.errors[0]
-            for source, text in fixed.changes.values():
-                ast.parse(text)
-                again = Options(select=("ALL",), cache=False, overlay={"fuzzed.py": source.to_bytes(text)})
-                if fix_paths(["fuzzed.py"], again, unsafe=True).changes:
-                    return "a second --fix changes it again"
+        counts["unreadable"] += unreadable
+        counts["findings"] += len(report.findings) - unreadable
+        for unsafe in (False, True):
+            if any(applicable(f.fix, unsafe) for f in report.findings):
+                if wrong := badly_fixed(options, unsafe, counts):
+                    return wrong
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         return "".join(traceback.format_exception(error)[-3:])
+    return ""
+
+
+def badly_fixed(options: Options, unsafe: bool, counts: Counter[str]) -> str:
+    """What is wrong with the input once it is repaired; "" where nothing is."""
+    fixed = fix_paths(["fuzzed.py"], options, unsafe=unsafe)
+    if fixed.errors:
+        return fixed.errors[0]
+    for source, text in fixed.changes.values():
+        counts["repaired, with unsafe fixes" if unsafe else "repaired"] += 1
+        data = source.to_bytes(text)
+        ast.parse(data)
+        again = replace(options, overlay={"fuzzed.py": data})
+        if fix_paths(["fuzzed.py"], again, unsafe=unsafe).changes:
+            return "a second --fix changes it again"
     return ""
 
 
@@ -168,23 +187,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=2000, help="mutated files to try (default: 2000)")
     parser.add_argument("--generated", type=int, default=200, help="programs made up by hypothesmith (default: 200)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help=f"keep the counts in {RESULTS.relative_to(ROOT)}")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     started = time.perf_counter()
     known = seeds([folder.resolve() for folder in given.folders])
-    failures = tried = 0
+    failures = 0
+    counts = Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
         dice = random.Random(given.seed)
         inputs = (mutated(dice.choice(known), dice.choice(known), dice) for _ in range(given.inputs))
-        for source in (inputs, generated(given.generated, given.seed)):
+        for kind, source in (("mutated", inputs), ("generated", generated(given.generated, given.seed))):
             for data in source:
-                tried += 1
-                if wrong := failure(data):
+                counts[kind] += 1
+                if wrong := failure(data, counts):
                     failures += 1
-                    print(f"--- input {tried} of seed {given.seed}: {wrong}\n{data!r}\n", flush=True)
+                    print(f"--- {kind} input {counts[kind]} of seed {given.seed}: {wrong}\n{data!r}\n", flush=True)
     seconds = time.perf_counter() - started
-    print(f"{tried} inputs tried, {failures} failures, seed {given.seed}, {seconds:.0f} s")
+    tried = counts["mutated"] + counts["generated"]
+    print(f"{tried} inputs tried, {failures} failures, seed {given.seed}, {seconds:.0f} s: {dict(counts)}")
+    if given.write:
+        row = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "seed": given.seed}
+        row |= {"failures": failures, "seconds": round(seconds), **counts}
+        RESULTS.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
     return 1 if failures else 0
 
 
