@@ -247,3 +247,24 @@ def test_fixes_of_a_notebook_parse_and_say_the_same_as_those_of_a_script() -> No
 def test_shell_lines_need_no_sign_and_may_be_indented() -> None:
     book = notebook([" !speak --text 'hello' \\\n", "      --out out.wav\n"], ["pip install -q torch\n", "x = 1\n"])
     assert source_of(book).text == "pass\n#\npass\nx = 1\n"
+
+
+def test_figures_that_a_notebook_shows_stay_open(tmp_path: Path) -> None:
+    text = """import matplotlib.pyplot as plt
+
+
+def train(model, loader, optimizer, epochs):
+    for epoch in range(epochs):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+        fig, ax = plt.subplots()
+        ax.plot([epoch])
+"""
+    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}
+    book = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "train.ipynb").write_text(json.dumps(book))
+    (tmp_path / "train.py").write_text(text)
+    report = check_paths([str(tmp_path)], Options(select=("figure-not-closed",), cache=False))
+    assert [Path(finding.path).name for finding in report.findings] == ["train.py"]
