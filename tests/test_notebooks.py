@@ -262,7 +262,7 @@ def train(model, loader, optimizer, epochs):
         fig, ax = plt.subplots()
         ax.plot([epoch])
 """
-    cell = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}
+    cell: dict[str, Any] = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}
     book = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (tmp_path / "train.ipynb").write_text(json.dumps(book))
     (tmp_path / "train.py").write_text(text)
