@@ -171,9 +171,12 @@ def test_excludes_stand_in_for_the_usual_folders_or_beside_them(project: Path, m
     assert checked(memlint) == ["a.py"]
 
 
-def test_a_project_under_a_folder_called_build(project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(project, "build/project/a.py")
-    monkeypatch.chdir(project / "build" / "project")
+@pytest.mark.parametrize("name", ["build", "env", "dist", ".venv"])
+def test_a_project_under_a_folder_of_a_usual_name(
+    project: Path, memlint: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write(project, f"{name}/project/a.py")
+    monkeypatch.chdir(project / name / "project")
     assert checked(memlint) == ["a.py"]
 
 

@@ -4,8 +4,8 @@
 
 A folder is a package as PyPI gives it, or a repository; or the word ``stdlib`` (the running Python's), or ``pages``
 (what the rules' pages show). Of each: files, findings, CPU seconds and peak memory of one `memlint check` without a
-cache; then, with safe fixes and again with unsafe ones, on a copy: `memlint check --fix` and the same once more. What
-is held:
+cache; then, with safe fixes and again with unsafe ones, on a copy: `memlint check --fix`, over the files that have
+something to repair, and the same once more. What is held:
 
 * the check ends without an internal error, and so does every fix;
 * every repaired file parses, and a second ``--fix`` changes nothing;
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--unsafe", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.rounds:
-        json.dump(in_rounds(Path(given.rounds), given.unsafe), sys.stdout)
+        json.dump(in_rounds(Path(given.rounds), given.trees, given.unsafe), sys.stdout)
         return 0
     rows: dict[str, Any] = {}
     for tree in given.trees:
@@ -136,18 +136,23 @@ def swept(folder: Path, scratch: Path, fix: bool = True) -> dict[str, Any]:
         "peak_mib": round(peak),
         "breaches": [] if status in (0, 1) else [f"check ends with {status}: {report.get('said', '')}"],
     }
-    wanted = Counter(f["fix"]["applicability"] for f in report.get("findings", ()) if f["fix"] and f["fix"]["edits"])
-    for mode in ("safe", "unsafe") if fix else ():
-        if wanted["safe"] + (mode == "unsafe") * wanted["unsafe"]:
-            row[mode], breaches = repaired(origin, scratch, mode == "unsafe")
-            row["breaches"] += [f"{mode}: {breach}" for breach in breaches]
+    wanted: dict[str, set[str]] = {"safe": set(), "unsafe": set(), "hint": set()}
+    for finding in report.get("findings", ()):
+        if finding["fix"] and finding["fix"]["edits"]:
+            wanted[finding["fix"]["applicability"]].add(finding["path"])
+    if fix and wanted["safe"]:
+        row["safe"], breaches = repaired(origin, sorted(wanted["safe"]), scratch, unsafe=False)
+        row["breaches"] += [f"safe: {breach}" for breach in breaches]
+    if fix and wanted["unsafe"]:
+        row["unsafe"], breaches = repaired(origin, sorted(wanted["safe"] | wanted["unsafe"]), scratch, unsafe=True)
+        row["breaches"] += [f"unsafe: {breach}" for breach in breaches]
     shutil.rmtree(origin)
     return row
 
 
-def memlint(folder: Path, *options: str) -> tuple[int, dict[str, Any], float, float]:
+def memlint(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], float, float]:
     """Exit status and report of `memlint check` in a folder, its CPU seconds and its peak memory in MiB."""
-    command = [sys.executable, "-m", "memlint", "check", "--no-cache", "--output-format", "json", *options, "."]
+    command = [sys.executable, "-m", "memlint", "check", "--no-cache", "--output-format", "json", *(arguments or ["."])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
@@ -163,9 +168,9 @@ def memlint(folder: Path, *options: str) -> tuple[int, dict[str, Any], float, fl
     return process.returncode, report, used.ru_utime + used.ru_stime, used.ru_maxrss / unit
 
 
-def repaired(origin: Path, scratch: Path, unsafe: bool) -> tuple[dict[str, int], list[str]]:
-    """Counts and breaches of repairing two copies: one by the command, and one round by round, which must agree."""
-    options = ("--fix", *["--unsafe-fixes"] * unsafe)
+def repaired(origin: Path, paths: list[str], scratch: Path, unsafe: bool) -> tuple[dict[str, int], list[str]]:
+    """Counts and breaches of repairing files of two copies: by the command, and round by round, which must agree."""
+    options = ("--fix", *["--unsafe-fixes"] * unsafe, *paths)
     at_once, stepwise = (copied(origin, scratch / name) for name in ("at_once", "stepwise"))
     try:
         status, report, _, _ = memlint(at_once, *options)
@@ -175,7 +180,7 @@ def repaired(origin: Path, scratch: Path, unsafe: bool) -> tuple[dict[str, int],
         breaches += [] if status in (0, 1) else [f"a second --fix ends with {status}"]
         second = held(at_once)
         breaches += [f"a second --fix changes {path}" for path in sorted(first) if first[path] != second.get(path)]
-        command = [sys.executable, __file__, "--rounds", str(stepwise), *["--unsafe"] * unsafe]
+        command = [sys.executable, __file__, "--rounds", str(stepwise), *["--unsafe"] * unsafe, "--", *paths]
         child = subprocess.run(command, capture_output=True, text=True, check=False)
         if child.returncode:
             return {}, [*breaches, f"the rounds end with {child.returncode}: {child.stderr[-300:]}"]
@@ -215,8 +220,8 @@ def kept(before: Path, after: Path) -> Iterator[str]:
     old, new = Source.read(str(before)), Source.read(str(after))
     if (old.encoding, old.bom) != (new.encoding, new.bom):
         yield "has another encoding"
-    ends = [{line[len(line.rstrip("\r\n")) :] for line in lines_of(source.raw)[:-1]} for source in (old, new)]
-    if not ends[1] <= ends[0]:
+    ends = [{line[len(line.rstrip("\r\n")) :] for line in lines_of(source.raw)} - {""} for source in (old, new)]
+    if ends[0] and not ends[1] <= ends[0]:
         yield f"has line ends {sorted(ends[1])} where there were {sorted(ends[0])}"
     if lines_of(old.raw)[-1:] and old.raw.endswith(("\n", "\r")) is not new.raw.endswith(("\n", "\r")):
         yield "ends otherwise"
@@ -226,14 +231,14 @@ def kept(before: Path, after: Path) -> Iterator[str]:
         yield f"does not parse: {error.reason}"
 
 
-def in_rounds(folder: Path, unsafe: bool) -> dict[str, Any]:
-    """Repair the files of a folder as `memlint.apply.fix_paths` does, but on the disk, and hold each step against what
+def in_rounds(folder: Path, paths: list[str], unsafe: bool) -> dict[str, Any]:
+    """Repair files in a folder as `memlint.apply.fix_paths` does, but on the disk, and hold each step against what
     the findings said."""
     os.chdir(folder)
     breaches: list[str] = []
     counted = Counter[str]()
     for _ in range(ROUNDS):
-        report = check_paths(["."], Options(cache=False))
+        report = check_paths(paths, Options(cache=False))
         changed = False
         for path, source in report.sources.items():
             mine = [f for f in report.findings if f.path == path and applicable(f.fix, unsafe)]
