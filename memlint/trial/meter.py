@@ -110,6 +110,7 @@ class CudaHistory:
             return None
 
     def _record(self, entries: int) -> None:
+        self.stop()  # which empties the ring: one that is made smaller as it is would be written beyond its end
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=entries)
 
     def stop(self) -> None:
@@ -125,7 +126,6 @@ class CudaHistory:
         wanted = min(ENTRIES, 2 * sum(entry.get("time_us", position) >= position for entry in trace))
         if wanted > self._room:
             self._room = wanted
-            self.stop()  # else the ring is not emptied, and a smaller one would be written beyond its end
             self._record(wanted)
 
     def position(self) -> float:
