@@ -87,6 +87,7 @@ def nodes() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")  # a full machine is not what is tested
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.delenv("PYTHONPATH", raising=False)
         patch.setenv("OMP_NUM_THREADS", "1")

@@ -71,7 +71,7 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 @click.option(
     "--harness",
     type=click.Path(exists=True, dir_okay=False),
-    help="A Python file with setup(device) that gives the arguments.",
+    help="A Python file with setup(device) that gives the arguments; code that has its own setup(device) needs none.",
 )
 @click.option(
     "--write-harness",
