@@ -3,7 +3,8 @@
     python tests/benchmarks/fuzz.py [--inputs N] [--seed N] [--generated N] [--write] [FOLDER …]
 
 Inputs are real files (memlint's own rules' pages and code, and those of the folders named) that have been cut, doubled,
-mixed, filled with bytes and indented otherwise; and, where hypothesmith is installed, programs that it makes up. Each
+mixed, filled with bytes and indented otherwise; notebooks, one for every ten of them, likewise; and, where hypothesmith
+is installed, programs that it makes up. Each
 is checked with all rules in this process, and repaired, with safe fixes and with unsafe ones. It fails where memlint
 raises, reports an internal error, gives more than one `MEM000`, or where a fix makes a file that does not parse, or
 that a second round changes again. Every failure is written out whole with the seed that makes it again. The last line
@@ -13,7 +14,6 @@ counts what was tried; ``--write`` keeps the counts in ``fixtures/fuzz.json``.
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib
 import json
 import os
@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 from memlint.apply import fix_paths  # noqa: E402
 from memlint.check import Options, applicable, check_paths  # noqa: E402
+from memlint.source import Source  # noqa: E402
 
 RESULTS = ROOT / "fixtures" / "fuzz.json"
 BYTES = (
@@ -143,11 +144,11 @@ def generated(count: int, seed: int) -> Iterator[bytes]:
     yield from (text.encode("utf-8", "surrogatepass") for text in made)
 
 
-def failure(data: bytes, counts: Counter[str]) -> str:
+def failure(data: bytes, counts: Counter[str], name: str = "fuzzed.py") -> str:
     """What goes wrong with one input; "" where nothing does."""
-    options = Options(select=("ALL",), cache=False, overlay={"fuzzed.py": data})
+    options = Options(select=("ALL",), cache=False, overlay={name: data})
     try:
-        report = check_paths(["fuzzed.py"], options)
+        report = check_paths([name], options)
         if report.errors:
             return report.errors[0]
         unreadable = sum(f.code == "MEM000" for f in report.findings)
@@ -157,7 +158,7 @@ def failure(data: bytes, counts: Counter[str]) -> str:
         counts["findings"] += len(report.findings) - unreadable
         for unsafe in (False, True):
             if any(applicable(f.fix, unsafe) for f in report.findings):
-                if wrong := badly_fixed(options, unsafe, counts):
+                if wrong := badly_fixed(name, options, unsafe, counts):
                     return wrong
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
@@ -166,17 +167,17 @@ def failure(data: bytes, counts: Counter[str]) -> str:
     return ""
 
 
-def badly_fixed(options: Options, unsafe: bool, counts: Counter[str]) -> str:
+def badly_fixed(name: str, options: Options, unsafe: bool, counts: Counter[str]) -> str:
     """What is wrong with the input once it is repaired; "" where nothing is."""
-    fixed = fix_paths(["fuzzed.py"], options, unsafe=unsafe)
+    fixed = fix_paths([name], options, unsafe=unsafe)
     if fixed.errors:
         return fixed.errors[0]
     for source, text in fixed.changes.values():
         counts["repaired, with unsafe fixes" if unsafe else "repaired"] += 1
         data = source.to_bytes(text)
-        ast.parse(data)
-        again = replace(options, overlay={"fuzzed.py": data})
-        if fix_paths(["fuzzed.py"], again, unsafe=unsafe).changes:
+        _ = Source.from_bytes(name, data).tree
+        again = replace(options, overlay={name: data})
+        if fix_paths([name], again, unsafe=unsafe).changes:
             return "a second --fix changes it again"
     return ""
 
@@ -198,14 +199,17 @@ def main(arguments: list[str] | None = None) -> int:
         os.chdir(scratch)
         dice = random.Random(given.seed)
         inputs = (mutated(dice.choice(known), dice.choice(known), dice) for _ in range(given.inputs))
-        for kind, source in (("mutated", inputs), ("generated", generated(given.generated, given.seed))):
+        books = [path.read_bytes() for path in sorted((ROOT / "fixtures").rglob("*.ipynb"))]
+        notebooks = (mutated(dice.choice(books), dice.choice(books), dice) for _ in range(given.inputs // 10))
+        made = generated(given.generated, given.seed)
+        for kind, source in (("mutated", inputs), ("notebooks", notebooks), ("generated", made)):
             for data in source:
                 counts[kind] += 1
-                if wrong := failure(data, counts):
+                if wrong := failure(data, counts, "fuzzed.ipynb" if kind == "notebooks" else "fuzzed.py"):
                     failures += 1
                     print(f"--- {kind} input {counts[kind]} of seed {given.seed}: {wrong}\n{data!r}\n", flush=True)
     seconds = time.perf_counter() - started
-    tried = counts["mutated"] + counts["generated"]
+    tried = counts["mutated"] + counts["notebooks"] + counts["generated"]
     print(f"{tried} inputs tried, {failures} failures, seed {given.seed}, {seconds:.0f} s: {dict(counts)}")
     if given.write:
         row = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "seed": given.seed}
