@@ -6,11 +6,13 @@ import gc
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from memlint import __version__, registry, wire
@@ -277,22 +279,25 @@ class Run:
 
     def _run_rules(self, project: Project, source: Source, rules: list[Rule]) -> Iterator[Finding]:
         seen: set[tuple[str, Span]] = set()
-        rules = triggered(rules, source)
-        if not rules:
+        module = project.names.modules.get(source.path)
+        there = triggered(rules, source, module.spelling if module is not None else "")
+        if not there:
             return
         for function in project.functions(source):
-            for finding in self.asked(project, function, rules):
+            for finding in self.asked(project, function, there):
                 if (finding.code, finding.span) not in seen:
                     seen.add((finding.code, finding.span))
                     yield finding
 
-    def asked(self, project: Project, function: Function, rules: Iterable[Rule]) -> Iterator[Finding]:
+    def asked(self, project: Project, function: Function, rules: Iterable[Triggered]) -> Iterator[Finding]:
         """What the rules find in one function."""
         definition = function.definition
-        says = definition.says if definition is definition.module.top else function.text.__contains__
-        every = project.interesting(definition)
-        for rule in rules:
-            if (every or rule.anywhere) and (not rule.triggers or any(map(says, rule.triggers))):
+        for rule, triggers in rules:
+            if rule.runs and not project.may_run(definition):
+                continue
+            if triggers and not project.says(definition, triggers):
+                continue
+            if rule.anywhere or project.interesting(definition):
                 yield from self._guarded(rule, function)
 
     def _guarded(self, rule: Rule, function: Function) -> list[Finding]:
@@ -395,9 +400,29 @@ def _configured(config: Config, key: str, rules: Registry) -> frozenset[str]:
         raise ConfigError(f"the configuration in {config.folder}: {key.replace('_', '-')}: {error}") from None
 
 
-def triggered(rules: list[Rule], source: Source) -> list[Rule]:
-    """The rules that a file holds a trigger of, and those that need none."""
-    return [rule for rule in rules if not rule.triggers or any(word in source.text for word in rule.triggers)]
+Triggered = tuple[Rule, tuple[str, ...]]
+"""A rule with those of its triggers that a file holds; none where it needs none."""
+
+
+def triggered(rules: list[Rule], source: Source, spelling: str = "") -> list[Triggered]:
+    """The rules that a file holds a trigger of, and those that need none. ``spelling`` is all that the identifiers of
+    the file hold, where that is at hand: it is searched much faster."""
+    known: dict[str, bool] = {}
+    found = []
+    for rule in rules:
+        for word in rule.triggers:
+            if word not in known:
+                known[word] = (not spelling or _spelt(word) in spelling) and source.says(word)
+        there = tuple(word for word in rule.triggers if known[word])
+        if there or not rule.triggers:
+            found.append((rule, there))
+    return found
+
+
+@cache
+def _spelt(word: str) -> str:
+    """The longest identifier, or part of one, that a trigger holds."""
+    return max(re.findall(r"\w+", word), key=len, default="")
 
 
 def fingerprinted(findings: Iterable[Finding], sources: Mapping[str, Source]) -> list[Finding]:

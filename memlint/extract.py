@@ -16,7 +16,8 @@ from typing import Any
 from memlint.source import Source
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_CALLED = re.compile(r"\b(?:def|class)[ \t]+\w+[ \t]*\(|((?<!\w)\.?(?:\b\w+\.)*\b\w+|[\])])[ \t]*\((\)?)")
+# Read from the end of the text, where a parenthesis comes before the name of any length that is called.
+_CALLED = re.compile(r"(\)?)\([ \t]*([\w.\])]+)(?![\w.\])]|[ \t]+(?:fed|ssalc)\b)")
 _COMMENT = re.compile(r"(?:^|[ \t])#[^\n'\"]{0,400}$", re.M)
 _APART = bytes(c if chr(c).isalnum() or chr(c) == "_" else 32 for c in range(128)) + bytes(128)
 
@@ -71,8 +72,13 @@ class Definition:
         """The function's own source text, nested functions included."""
         if isinstance(self.node, ast.Module):
             return self.module.source.text
-        first = min((d.lineno for d in getattr(self.node, "decorator_list", ())), default=self.node.lineno)
-        return "".join(self.module.source.lines[first - 1 : self.node.end_lineno])
+        return "".join(self.module.source.lines[self.first_line - 1 : self.node.end_lineno])
+
+    @property
+    def first_line(self) -> int:
+        """The line that its text begins on: that of the first decorator, where it has one."""
+        decorators = getattr(self.node, "decorator_list", ())
+        return min((d.lineno for d in decorators), default=getattr(self.node, "lineno", 1))
 
     def says(self, word: str | re.Pattern[str]) -> bool:
         """Whether its text holds a word, or a place that a pattern matches."""
@@ -118,9 +124,13 @@ class Definition:
         many, and never too few.
         """
         found: dict[str, bool] = {}
-        for name, bare in _CALLED.findall(self.code):
+        for bare, backwards in set(_CALLED.findall(self.code[::-1])):
+            name = backwards[::-1]
+            if name[-1] in ")]":
+                name = name[-1]
+            elif ")" in name or "]" in name or not name.rpartition(".")[0]:
+                name = name[name.rindex(".") :] if "." in name else name
             found[name] = not bare or found.get(name, False)
-        found.pop("", None)
         return found
 
     @cached_property
@@ -271,7 +281,7 @@ class Module:
             self._kept.setdefault(("function", definition.qualname), []).append(definition)
         for cls in self.every_class():
             self._kept.setdefault(("class", cls.qualname), []).append(cls)
-        for name in ("words", "_extents", "_starts"):
+        for name in ("words", "_extents", "_starts", "_outward", "_functions", "_stretches", "spelling"):
             self.__dict__.pop(name, None)
         self._fill(source)
         self._kept.clear()
@@ -307,7 +317,8 @@ class Module:
         self.classes: dict[str, Class] = {}
         self.variables: dict[str, ast.expr] = {}
         self.definitions: list[Definition] = []
-        self._functions_at: dict[int, list[Definition]] = {}
+        self._spelled: dict[re.Pattern[str], bool] = {}
+        self._said: dict[str, set[Definition]] = {}
         tree = source.tree
         self.top: Definition = self._made(self.definition, "function", "<module>", "", tree, self)
         self._read(tree.body, None, None, "")
@@ -318,38 +329,115 @@ class Module:
         """The identifiers of the file, those in comments and strings included."""
         return words(self.source.text)
 
+    @cached_property
+    def spelling(self) -> str:
+        """Its identifiers in one text, much shorter than the file's own."""
+        return "\n".join(self.words)
+
     def holds(self, *words: str) -> bool:
         """Whether one of these is an identifier of the file."""
         return not self.words.isdisjoint(words)
 
+    def saying(self, word: str) -> set[Definition]:
+        """The functions whose text, as `Definition.text` has it, holds a word; the top level where the file does."""
+        found = self._said.get(word)
+        if found is None:
+            found = self._said[word] = set()
+            text = self.source.text
+            starts, ends, outward, plain = self._stretches
+            at = text.find(word)
+            if at >= 0:
+                found.add(self.top)
+            while at >= 0:
+                following = bisect_right(starts, at)
+                number = following - 1
+                while number >= 0 and ends[number] <= at:
+                    number = outward[number]
+                if number >= 0 and plain[number]:
+                    beyond = ends[number]  # nothing more to learn of it
+                elif number < 0:
+                    beyond = starts[following] if following < len(starts) else len(text)
+                else:
+                    beyond = at + 1
+                while number >= 0:
+                    found.add(self._functions[number])
+                    number = outward[number]
+                at = text.find(word, beyond)
+        return found
+
+    @cached_property
+    def _functions(self) -> list[Definition]:
+        """The functions by where their texts begin."""
+        return sorted((d for d, _, _ in self._extents), key=lambda d: (d.first_line, -(d.node.end_lineno or 0)))  # type: ignore[union-attr]
+
+    @cached_property
+    def _stretches(self) -> tuple[list[int], list[int], list[int], list[bool]]:
+        """Of each function's text the begin and the end, the number of the function around it, and whether it holds no
+        other function."""
+        lines = self._starts
+        starts = [lines[d.first_line - 1] for d in self._functions]
+        ends = [[*lines, len(self.source.text)][min(d.node.end_lineno or 0, len(lines))] for d in self._functions]  # type: ignore[union-attr]
+        outward: list[int] = []
+        plain = [True] * len(starts)
+        open_: list[int] = []
+        for number, start in enumerate(starts):
+            while open_ and ends[open_[-1]] <= start:
+                open_.pop()
+            outward.append(open_[-1] if open_ else -1)
+            if open_:
+                plain[open_[-1]] = False
+            open_.append(number)
+        return starts, ends, outward, plain
+
+    def spells(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a pattern matches in one of the identifiers of the file."""
+        known = self._spelled.get(pattern)
+        if known is None:
+            known = self._spelled[pattern] = any(map(pattern.search, self.words))
+        return known
+
     def mentioning(self, name: str) -> list[Definition]:
         """The functions of the file whose own lines hold a name; the top level where none does."""
         found: dict[Definition, None] = {}
-        for line in self._lines_with(name):
-            inside = False
-            for definition in self._around(line):
-                found[definition] = None
-                inside = True
-            if not inside:
-                found[self.top] = None
+        for at in self._places_of(name):
+            found.update(dict.fromkeys(self.around(at) or (self.top,)))
         return list(found)
 
-    def _lines_with(self, name: str) -> list[int]:
+    def _places_of(self, name: str) -> Iterator[int]:
+        """Where an identifier stands in the text."""
         text, size = self.source.text, len(name)
-        lines, at = [], text.find(name)
+        at = text.find(name)
         while at >= 0:
             before, after = text[at - 1 : at], text[at + size : at + size + 1]
             if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
-                lines.append(bisect_right(self._starts, at))
+                yield at
             at = text.find(name, at + size)
-        return lines
 
-    def _around(self, line: int) -> list[Definition]:
-        """The functions that a line lies in."""
-        found = self._functions_at.get(line)
-        if found is None:
-            found = self._functions_at[line] = [d for d, first, last in self._extents if first <= line <= last]
-        return found
+    def around(self, at: int) -> list[Definition]:
+        """The functions that a place in the text lies in, outermost first."""
+        line = bisect_right(self._starts, at)
+        firsts, extents, outward = self._outward
+        number = bisect_right(firsts, line) - 1
+        found = []
+        while number >= 0:
+            definition, _, last = extents[number]
+            if line <= last:
+                found.append(definition)
+            number = outward[number]
+        return found[::-1]
+
+    @cached_property
+    def _outward(self) -> tuple[list[int], list[tuple[Definition, int, int]], list[int]]:
+        """The functions by where they begin: their first lines, they themselves, and the number of the one around."""
+        extents = sorted(self._extents, key=lambda extent: extent[1])
+        outward: list[int] = []
+        open_: list[int] = []
+        for number, (_, first, _) in enumerate(extents):
+            while open_ and extents[open_[-1]][2] < first:
+                open_.pop()
+            outward.append(open_[-1] if open_ else -1)
+            open_.append(number)
+        return [first for _, first, _ in extents], extents, outward
 
     @cached_property
     def _extents(self) -> list[tuple[Definition, int, int]]:

@@ -11,13 +11,35 @@ from memlint.facts import Answer, Event, Obj, Value
 from memlint.function import CONSTRUCTORS, Function
 from memlint.values import chain
 
-GROWS = frozenset({"append", "extend", "insert", "appendleft", "add", "item", "setdefault", "put"})
+GROWS = (*".append( .extend( .insert( .appendleft( .add( .setdefault( .put( cat( stack( concat".split(), "] =", "]=")
+ADDS = frozenset({"append", "extend", "insert", "appendleft", "add", "item", "setdefault", "put"})
+
+
+def may_grow(fn: Function) -> bool:
+    """What text alone says of `unbounded` and `regrown`: False settles it, before the function is read."""
+    definition = fn.definition
+    if definition.cls is not None and fn.project.is_module(definition.cls):
+        return True
+    if "global " in fn.text or any(isinstance(d, (ast.List, ast.Dict, ast.Set)) for d in definition.defaults.values()):
+        return True
+    module, names = definition.module, fn.project.names
+    meant = (names.local(word, definition) for word in definition.words & (module.variables.keys() | module.imports))
+    return any(isinstance(m, Module) or (isinstance(m, ast.expr) and _may_hold(m)) for m in meant)
+
+
+def _may_hold(value: ast.expr) -> bool:
+    """Whether the first value of a global may be a container."""
+    if isinstance(value, ast.Call):
+        return (
+            chain(value.func).rpartition(".")[2].lower().endswith(("list", "dict", "set", "deque", "counter", "queue"))
+        )
+    return isinstance(value, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.BinOp))
 
 
 def unbounded(fn: Function, store: Event) -> bool:
     """Whether a store makes a module's attribute, a global or a default argument grow, and nothing ever cuts it."""
     obj = store.target
-    if obj is None or not obj.shared or obj.bounded or store.name not in GROWS or store.inner is not None:
+    if obj is None or not obj.shared or obj.bounded or store.name not in ADDS or store.inner is not None:
         return False
     if not _lasting(fn, obj) or not holds_tensor(fn, store.value) or not _unguarded(fn, store):
         return False

@@ -28,6 +28,15 @@ LIMITS = (
 _ON_CUDA = re.compile(r"\.cuda\(|[\"']cuda")
 
 
+def imported(fn: Function) -> bool:
+    """Whether the file imports TensorFlow or Keras, or calls them by name what it gets from elsewhere."""
+    module = fn.definition.module
+    if not module.holds("tensorflow", "keras"):
+        return False
+    targets = (*module.imports.values(), *module.stars, *(t for d in module.definitions for t in d.imports.values()))
+    return any("tensorflow" in target or "keras" in target for target in targets)
+
+
 def rebuilt(fn: Function) -> Iterator[Event]:
     """Models that are built in every round of a loop, trained or asked there, and left to the next one's place."""
     for call in fn.own("call"):

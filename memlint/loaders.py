@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from memlint.answers import LIMIT
@@ -13,6 +14,8 @@ from memlint.lifetimes import Lifetimes
 
 FACTS = frozenset({"batch_sampler", "collate_fn", "num_workers", "drop_last"})  # what only loaders have
 GATHERS = frozenset({"list", "tuple", "set", "frozenset", "sorted", "collections.deque"})
+_GATHERS = re.compile(r"\b(?:list|tuple|set|frozenset|sorted|deque)\((?!\))|\b(\w+)\s+for\s+\1\s+in\b|[\[(,]\s*\*\w")
+_LOADERS = re.compile(r"oader|batch_sampler|collate_fn|num_workers|drop_last")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp)
 
 
@@ -22,6 +25,11 @@ def cycled(fn: Function) -> Iterator[Event]:
         if call.receiver.type == "itertools.cycle" and call.args and is_loader(fn, call.args[0]):
             if not (small(fn, call.args[0]) or _cut_short(fn, call.site)):
                 yield call
+
+
+def may_gather(fn: Function) -> bool:
+    """What text alone says of `gathered`: False settles it, before the function is read."""
+    return fn.definition.module.spells(_LOADERS) and _GATHERS.search(fn.text) is not None
 
 
 def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:

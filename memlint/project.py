@@ -19,6 +19,7 @@ from memlint.library import Library, Row, shipped
 from memlint.names import Loader, Names
 from memlint.reading import Reading
 from memlint.roles import Use, uses
+from memlint.running import Running
 from memlint.source import Source
 from memlint.target import Target
 from memlint.trace import active, fact, question, unseen
@@ -32,6 +33,10 @@ DEPTH = 5  # calls followed below the function that is asked about
 TRAINS = re.compile(
     r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|\bcycle\(|torch\.save\(|(?<!json\.)(?<!yaml\.)\bload\("
 )
+TRAINING = tuple(
+    """backward zero_grad grad( detach( .numpy( .item( argmax .eval( optim hook Scaler LR( anomaly ctx. cache Parallel
+    DDP except profile foreach load cycle( save(""".split()
+)  # one of which stands in whatever `TRAINS` matches
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"
     r"|\bself\.\w+ *=(?!=)"
@@ -108,6 +113,7 @@ class Project:
         self._unread: list[Source] | None = None
         self._sought: set[str] = set()
         self.facts: dict[Any, Any] = {}
+        self._running_models = Running(self)
         self._words: dict[str, list[Module]] = defaultdict(list)
         self._indexed = 0
         self.regrouped()
@@ -122,6 +128,7 @@ class Project:
     def unread(self) -> None:
         """Forget all that reading functions has brought: as if none had been read."""
         self._flows: dict[Any, Flow | None] = {}
+        self._interesting: dict[Definition, bool] = {}
         self._running: set[Any] = set()
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
         self._attributes: dict[tuple[Class, str], Value | None] = {}
@@ -180,16 +187,30 @@ class Project:
 
     def interesting(self, definition: Definition) -> bool:
         """Whether most rules can have anything to ask: without loops, stores or training there is no answer."""
-        if definition.says(TRAINS):
-            return True
-        if definition.cls is not None:
-            if self.is_module(definition.cls):
-                return definition.says(STORE)
-            if (
-                self.class_kind(definition.cls) == "function"
-            ):  # torch.autograd.Function: its context may be called anything
+        known = self._interesting.get(definition)
+        if known is None:
+            known = self._interesting[definition] = self._has_to_do_with_training(definition)
+        return known
+
+    @staticmethod
+    def says(definition: Definition, words: tuple[str, ...]) -> bool:
+        """Whether a function's text holds one of these words."""
+        if active():  # it is to be noted who looks at which function
+            return any(map(definition.says, words))
+        module = definition.module
+        return any(definition in module.saying(word) for word in words)
+
+    def _has_to_do_with_training(self, definition: Definition) -> bool:
+        if definition.cls is None or not self.is_module(definition.cls):
+            if definition.cls is not None and self.class_kind(definition.cls) == "function":
+                return True  # torch.autograd.Function: its context may be called anything
+            if self.says(definition, ("for", "while")) and definition.says(LOOP):
                 return True
-        return definition.says(LOOP) or definition.says(STORE)
+        return definition.says(STORE) or (self.says(definition, TRAINING) and definition.says(TRAINS))
+
+    def may_run(self, definition: Definition) -> bool:
+        """Whether a function may run a model, or differentiate, itself or by what it calls. False settles it."""
+        return active() or self._running_models.may(definition)
 
     @fact
     def relevant(self, module: Module) -> bool:
@@ -928,6 +949,13 @@ class Project:
                 for module in self._holding(name):
                     found.extend(module.mentioning(name))
         return found
+
+    @fact
+    def callers_of(self, words: tuple[str, ...]) -> frozenset[str]:
+        """These words, and the names of the functions that call something of such a name."""
+        return frozenset(words).union(
+            d.name for word in words for d in self.mentioning(word) if d.name != "<module>" and d.says(f"{word}(")
+        )
 
     def _holding(self, name: str) -> list[Module]:
         """The files that hold an identifier."""

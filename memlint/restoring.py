@@ -16,6 +16,7 @@ from memlint.roles import MODULE, OPTIMIZER, SWITCHES, Use
 from memlint.values import LOADED, chain
 
 PLACE = "map_location"
+_READS = re.compile(r"load(?!er|ing|s\b|ed|_state_dict)\w*\(")
 _DEVICES = re.compile(r"\bcuda\b|\.to\(|device|accelerat|\bgpus?\b|\bmps\b|\bxpu\b|Fabric|Trainer", re.I)
 MOVING = (".to", ".cuda", ".cpu")
 READERS = frozenset("print len int float str bool range isinstance repr format max min sorted list set".split())
@@ -26,6 +27,12 @@ _PUBLISHED = re.compile(r"download|https?://|hub|cached", re.I)
 _WEIGHTY = (MODULE | SWITCHES | OPTIMIZER | {"to", "cuda", "zero_grad"}) - {"load_state_dict", "state_dict"}
 _ONLY_MODULES = frozenset({"parameters", "named_parameters", "named_modules", "eval", "requires_grad_", "train"})
 _NUMBERS = frozenset("step get_last_lr get_lr last_epoch scale get_scale update set_epoch __iter__".split())
+
+
+def may_read(fn: Function) -> bool:
+    """What text alone says of whether a function reads a file of tensors, itself or in a helper: False settles it."""
+    helpers = fn.project.callers_of(("load",))
+    return _READS.search(fn.text) is not None or not fn.definition.words.isdisjoint(helpers)
 
 
 def files_in(value: Value, depth: int = 0) -> frozenset[Obj]:

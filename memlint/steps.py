@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
 from memlint import edits
 from memlint.extract import Definition, own_nodes, walk
@@ -26,19 +27,24 @@ ON_DEVICE = re.compile(
 )
 
 
-def repeating(fn: Function, effect: str, words: Iterable[str]) -> Iterator[tuple[Event, str]]:
+def repeating(fn: Function, effect: str, words: tuple[str, ...]) -> Iterator[tuple[Event, str]]:
     """The calls with an effect, or of a helper that has it, that come round at every step, and when, in words.
 
     ``words`` are what the effect goes by: a function is read only if it says one of them, or names a helper that does.
     """
-    helpers = {d.name for word in words for d in fn.project.mentioning(word)}
-    if fn.is_test or not re.search(rf"\b(?:{'|'.join((*words, *helpers))})\b", fn.text):
+    names = fn.project.callers_of(words)
+    if not fn.definition.module.holds(*names) or fn.is_test or not _any_of(names).search(fn.text):
         return
     for call in fn.own("call"):
         if isinstance(call.site, ast.Call) and (does(fn, call, effect) or helps(fn, call, effect)):
             when = every_step(fn, call)
             if when:
                 yield call, when
+
+
+@lru_cache
+def _any_of(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(sorted(names))})\b")
 
 
 def taken_out(fn: Function, call: Event, effect: str, advice: str, reason: str) -> Fix:

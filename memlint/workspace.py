@@ -16,14 +16,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memlint.check import Options, Report, Run, cannot_read, fingerprinted, triggered
+from memlint.check import Options, Report, Run, Triggered, cannot_read, fingerprinted, triggered
 from memlint.config import Configs
 from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, Value
 from memlint.files import discover, shown
 from memlint.names import Names
 from memlint.project import CROWD, FEW, TENSOR_WORDS, Project
-from memlint.rule import Edit, Finding, Rule, Span
+from memlint.rule import Edit, Finding, Span
 from memlint.source import Source, SourceError
 from memlint.trace import Trace, note, tracing, unseen
 
@@ -90,6 +90,9 @@ class TracedModule(Module):
         if name in ("words", "definitions"):
             note(("text", self.source.path))
         return super().__getattribute__(name)
+
+    def spells(self, pattern: re.Pattern[str]) -> bool:
+        return True  # not worth a note: what asks goes on to ask more
 
     def holds(self, *words: str) -> bool:
         note(("holds", self.source.path, words), self.source.path)
@@ -323,7 +326,7 @@ class Workspace:
             found = [run.failed(source, "the analysis", error)]
         return fingerprinted(sorted(found, key=lambda finding: finding.order), self.sources)
 
-    def _asked(self, source: Source, rules: list[Rule], stop: Callable[[], bool]) -> list[Finding] | None:
+    def _asked(self, source: Source, rules: list[Triggered], stop: Callable[[], bool]) -> list[Finding] | None:
         """What the rules find in a file, asking only about functions of which it is not known; None where stopped."""
         project, trace = self._project, self._trace
         module = project.names.modules.get(source.path)

@@ -3,12 +3,13 @@
 from memlint import edits
 from memlint.function import Function
 from memlint.lingering import Lingering, lingering, shared_name
+from memlint.restoring import may_read
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
 @rule(code="MEM502", claim=Claim.KEPT, triggers=("load",))
 def checkpoint_kept_alive(fn: Function) -> Findings:
-    for stay in () if fn.is_test else lingering(fn):
+    for stay in () if fn.is_test or not may_read(fn) else lingering(fn):
         if any(shared_name(fn, name) for name in stay.names):
             continue
         names = " and ".join(f"`{name}`" for name in stay.names)

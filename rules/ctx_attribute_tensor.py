@@ -11,7 +11,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 FUNCTION = "torch.autograd.Function"
 
 
-@rule(code="MEM110", claim=Claim.PEAK)
+@rule(code="MEM110", claim=Claim.PEAK, triggers=("def forward", "def setup_context"))
 def ctx_attribute_tensor(fn: Function) -> Findings:
     definition = fn.definition
     cls = definition.cls

@@ -10,7 +10,7 @@ from memlint.rule import Claim, Findings, Level, rule
 ARGUMENT = "gradient_as_bucket_view"
 
 
-@rule(code="MEM205", claim=Claim.PEAK, triggers=("Parallel", "DDP"))
+@rule(code="MEM205", claim=Claim.PEAK, triggers=("Parallel(", "DDP("))
 def ddp_no_bucket_view(fn: Function) -> Findings:
     for build in () if fn.is_test else fn.own("build"):
         call = build.site

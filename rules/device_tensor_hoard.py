@@ -9,7 +9,7 @@ from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 from memlint.source import Source
 
 
-@rule(code="MEM301", claim=Claim.GROWTH)
+@rule(code="MEM301", claim=Claim.GROWTH, triggers=("for ", "while "))
 def device_tensor_hoard(fn: Function) -> Findings:
     if fn.constructs or fn.is_test or not may_hoard(fn):
         return

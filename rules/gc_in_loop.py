@@ -11,9 +11,9 @@ REASON = "what only a collection frees, objects in cycles, lives until Python co
 
 @rule(code="MEM602", claim=Claim.TIME, anywhere=True)
 def gc_in_loop(fn: Function) -> Findings:
-    if fn.source.says("gc.disable(") or fn.source.says("gc.freeze("):
-        return  # collections are timed by hand
     for call, when in repeating(fn, "collect", WORDS):
+        if fn.source.says("gc.disable(") or fn.source.says("gc.freeze("):
+            return  # collections are timed by hand
         generation = call.args[0] if call.args else call.keywords.get("generation")
         if generation is not None and generation.const not in (2, UNSET):
             continue

@@ -10,7 +10,7 @@ from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 CHANGE = "gradients no longer flow from one iteration into those before it, which is what truncation means"
 
 
-@rule(code="MEM106", claim=Claim.GROWTH)
+@rule(code="MEM106", claim=Claim.GROWTH, triggers=("retain_graph", "def forward"))
 def hidden_state_not_detached(fn: Function) -> Findings:
     for found in chain(fed_back(fn) if "retain_graph" in fn.text else (), kept_state(fn)):
         state = fn.source_of(found.argument)

@@ -5,13 +5,13 @@ import ast
 from memlint import edits
 from memlint.facts import Event
 from memlint.function import Function
-from memlint.restoring import PLACE, leaves_only_copies, placed_by, unplaced
+from memlint.restoring import PLACE, leaves_only_copies, may_read, placed_by, unplaced
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
 @rule(code="MEM501", claim=Claim.PEAK, triggers=("load",))
 def load_without_map_location(fn: Function) -> Findings:
-    for load in () if fn.is_test else unplaced(fn):
+    for load in () if fn.is_test or not may_read(fn) else unplaced(fn):
         where = placed_by(fn, load)
         said = f", since nobody gives `{where}`" if where else ""
         yield fn.finding(

@@ -1,9 +1,13 @@
 """An optimizer, scheduler or GradScaler is built again each iteration or epoch."""
 
+import re
+
 from memlint import edits
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
+BUILDS = re.compile(r"(?:[oO]ptim|[sS]ched|Scaler|LR|Adam|SGD)\w*\(")
+LOOPED = re.compile(r"\bfor\b|\bwhile\b|Scaler")
 LOST = {
     "optimizer": "its state is thrown away and allocated again",
     "scheduler": "it never gets past its first step",
@@ -11,8 +15,10 @@ LOST = {
 }
 
 
-@rule(code="MEM202", claim=Claim.CHURN, triggers=("optim", "Scaler", "LR(", "scheduler", "Adam", "SGD"))
+@rule(code="MEM202", claim=Claim.CHURN, triggers=("ptim", "ched", "Scaler", "LR", "Adam", "SGD"))
 def optimizer_in_loop(fn: Function) -> Findings:
+    if not (LOOPED.search(fn.text) and BUILDS.search(fn.text)):
+        return
     for build in fn.own("build", "call"):
         kind = build.value.kind
         if kind not in LOST or build.guards or (build.verb == "call" and not fn.built_by_callee(build)):

@@ -1,13 +1,13 @@
 """Keras models or graphs of `tf.function` are built again in every round, and those of earlier rounds stay."""
 
 from memlint.function import Function
-from memlint.keras import rebuilt, retraced, rewrapped
+from memlint.keras import imported, rebuilt, retraced, rewrapped
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
 @rule(code="MEM802", claim=Claim.GROWTH, triggers=("for ", "while ", ".fit(", ".predict(", "_on_batch("), anywhere=True)
 def tf_graph_growth(fn: Function) -> Findings:
-    if not fn.definition.module.holds("tensorflow", "keras") or fn.is_test:
+    if not imported(fn) or fn.is_test:
         return
     for built in rebuilt(fn):
         yield fn.finding(

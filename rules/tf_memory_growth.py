@@ -1,13 +1,13 @@
 """TensorFlow takes all memory of a GPU that it shares with PyTorch, or is put on by name, since nobody limits it."""
 
 from memlint.function import Function
-from memlint.keras import first_on_gpu
+from memlint.keras import first_on_gpu, imported
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
 @rule(code="MEM801", claim=Claim.PEAK, anywhere=True)
 def tf_memory_growth(fn: Function) -> Findings:
-    if not fn.definition.module.holds("tensorflow", "keras") or fn.is_test:
+    if not imported(fn) or fn.is_test:
         return
     first = first_on_gpu(fn)
     if first is not None:

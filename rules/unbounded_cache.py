@@ -3,14 +3,14 @@
 from memlint.extract import Class, Module
 from memlint.facts import Event
 from memlint.function import CONSTRUCTORS, Function
-from memlint.growth import regrown, unbounded
+from memlint.growth import GROWS, may_grow, regrown, unbounded
 from memlint.lightning import hoarded
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
-@rule(code="MEM302", claim=Claim.GROWTH)
+@rule(code="MEM302", claim=Claim.GROWTH, triggers=GROWS)
 def unbounded_cache(fn: Function) -> Findings:
-    if fn.definition.name in CONSTRUCTORS:
+    if fn.definition.name in CONSTRUCTORS or not may_grow(fn):
         return
     for store in fn.own("store"):
         if unbounded(fn, store) and not hoarded(fn, store):
