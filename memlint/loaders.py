@@ -29,7 +29,9 @@ def cycled(fn: Function) -> Iterator[Event]:
 
 def may_gather(fn: Function) -> bool:
     """What text alone says of `gathered`: False settles it, before the function is read."""
-    return fn.definition.module.spells(_LOADERS) and _GATHERS.search(fn.text) is not None
+    module = fn.definition.module
+    near = (module, *fn.project.imported(module))
+    return _GATHERS.search(fn.text) is not None and any(m.spells(_LOADERS) for m in near)
 
 
 def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:
