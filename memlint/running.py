@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EVIDENCE = frozenset(
     """eval train backward zero_grad load_state_dict from_pretrained parameters optim no_grad inference_mode
-    set_grad_enabled""".split()
+    set_grad_enabled item argmax""".split()
 )
 """Words one of which stands in every file that trains or evaluates a model."""
 

@@ -8,7 +8,7 @@ from memlint.growth import extends, grown_in_loop, started_empty
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
-@rule(code="MEM305", claim=Claim.CHURN, triggers=("cat(", "stack(", "concat", "append("), runs=True)
+@rule(code="MEM305", claim=Claim.CHURN, triggers=("cat(", "stack(", "concat", "append("))
 def cat_in_loop(fn: Function) -> Findings:
     for stmt in () if fn.is_test else fn.nodes_of(ast.Assign):
         assert isinstance(stmt, ast.Assign)

@@ -5,7 +5,7 @@ from memlint.keeping import models_kept
 from memlint.rule import Claim, Findings, Fix, Level, Step, rule
 
 
-@rule(code="MEM306", claim=Claim.GROWTH, triggers=(".append(",), runs=True)
+@rule(code="MEM306", claim=Claim.GROWTH, triggers=(".append(",))
 def model_rebuilt_in_loop(fn: Function) -> Findings:
     if fn.constructs:
         return

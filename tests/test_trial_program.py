@@ -424,7 +424,8 @@ def test_on_cuda_the_allocator_s_own_history_is_the_evidence(at: Path) -> None:
     assert {v["status"] for v in by_code.values()} == {"confirmed"}
     for code in ("MEM103", "MEM101"):
         assert by_code[code]["device"] == torch.cuda.get_device_name(0)
-    assert by_code["MEM103"]["before"]["host_growth"] > 1000 > by_code["MEM103"]["after"]["host_growth"]
+    # Every loss kept is some 14 KB of host memory; an H200 still shows 2.5 KB an iteration of the process's own.
+    assert by_code["MEM103"]["before"]["host_growth"] > 4 * by_code["MEM103"]["after"]["host_growth"]
     evidence = by_code["MEM101"]["evidence"]
     assert [Path(f).name for f, _ in evidence["stacks"][0]["frames"]] == ["more.py", "train.py"]
     assert evidence["bytes"] >= 2 * 32 * 512 * 4
