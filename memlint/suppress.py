@@ -103,7 +103,7 @@ def ignoring(source: Source, span: Span, name: str) -> Edit | None:
         changed = Source("", source.text[:start] + edit.text + source.text[source.offset(line, len(text) + 1) :])
         try:
             same = ast.dump(changed.tree) == ast.dump(source.tree)
-        except SourceError:
+        except (SourceError, RecursionError):
             continue
         if same and any(c.line == line for c in comments(changed)):
             return edit

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import Run
 
-from memlint.source import Source
-from memlint.suppress import comments
+from memlint.rule import Span
+from memlint.source import Source, SourceError
+from memlint.suppress import comments, ignoring
 
 
 def found(project: Path, memlint: Run, text: str, *arguments: str) -> list[tuple[int, str]]:
@@ -100,3 +102,16 @@ def test_text_without_the_word_is_not_read_for_comments(monkeypatch: pytest.Monk
     assert comments(Source("a.py", "x = 1  # a comment\n")) == []
     with pytest.raises(AssertionError):
         comments(Source("a.py", "x = 1  # memlint: ignore\n"))
+
+
+def test_a_line_nested_beyond_comparison_is_offered_no_comment() -> None:
+    source = Source("a.py", "x = 'BAD'" + ".b()" * 3000 + "\n")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(2500)  # enough to read it, not enough to go down all of it
+    try:
+        assert source.tree
+        assert ignoring(source, Span(1, 5, 1, 10), "bad-word") is None
+    except SourceError:
+        pytest.skip("this Python does not read it")
+    finally:
+        sys.setrecursionlimit(limit)
