@@ -45,7 +45,7 @@ def test_a_small_tree(tmp_path: Path) -> None:
     assert result.stdout.endswith("1 trees, 2 files, 0 breaches\n")
     row = json.loads((tmp_path / "rows.json").read_text())["trees"]["small"]
     assert (row["files"], row["unreadable"], row["findings"]) == (2, 1, {"error": 1, "warning": 2, "note": 0})
-    assert row["safe"] == {"fixes": 2, "files": 1, "lines": 2, "comments": 1, "statements": 8}
+    assert row["safe"] == {"repairable": 2, "fixes": 2, "files": 1, "lines": 2, "comments": 1, "statements": 8}
     assert row["cpu_seconds"] > 0 and row["peak_mib"] > 10 and row["breaches"] == []
     assert {path: path.read_bytes() for path in tree.rglob("*.py")} == before
 
