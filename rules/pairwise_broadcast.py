@@ -9,7 +9,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 
 @rule(code="MEM607", claim=Claim.PEAK, triggers=("None", "unsqueeze"), anywhere=True)
 def pairwise_broadcast(fn: Function) -> Findings:
-    if not fn.source.says("torch") or " - " not in fn.text or is_test(fn.source.path):
+    if not fn.source.says("torch") or "-" not in fn.text or is_test(fn.source.path):
         return
     if fn.source.says("cdist"):  # known here, and so not wanted there
         return

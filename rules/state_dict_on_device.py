@@ -29,7 +29,7 @@ def _fix(fn: Function, snapshot: Snapshot) -> Fix:
     if isinstance(copy, ast.DictComp):
         copied = {n.id for n in ast.walk(copy.value) if isinstance(n, ast.Name)}
         given = {n.id for n in ast.walk(copy.generators[0].target) if isinstance(n, ast.Name)}
-        if len(copied) > 1 or not copied <= given:
+        if not copied < given:
             return Fix("copy the tensors to the host")
         fix = edits.replace(fn.source, copy.value, f'{copied.pop()}.to("cpu", copy=True)')
     else:
