@@ -7,7 +7,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
 
-@rule(code="MEM201", claim=Claim.PEAK, triggers=("zero_grad", "zero_"))
+@rule(code="MEM201", claim=Claim.PEAK, triggers=("zero_",))
 def zero_grad_zeroes(fn: Function) -> Findings:
     for clear in fn.own("zero_grad"):
         call = clear.site
@@ -16,9 +16,9 @@ def zero_grad_zeroes(fn: Function) -> Findings:
         given = clear.value.const is False
         if not given and (call.args or call.keywords or not fn.target.before("2.0") or not fn.clears_each_step(clear)):
             continue
-        if given and call.keywords and fn.target.at_least("2.0"):
+        if call.keywords and fn.target.at_least("2.0"):
             fix = edits.drop_keyword(fn.source, call, "set_to_none")
-        elif given and call.args:
+        elif call.args:
             fix = edits.replace(fn.source, call.args[0], "True")
         else:
             fix = edits.set_keyword(fn.source, call, "set_to_none", "True")
