@@ -29,9 +29,11 @@ def cycled(fn: Function) -> Iterator[Event]:
 
 def may_gather(fn: Function) -> bool:
     """What text alone says of `gathered`: False settles it, before the function is read."""
+    if _GATHERS.search(fn.text) is None:
+        return False
     module = fn.definition.module
-    near = (module, *fn.project.imported(module))
-    return _GATHERS.search(fn.text) is not None and any(m.spells(_LOADERS) for m in near)
+    others = fn.project.names.modules.values()  # a caller may hand the loader over
+    return module.spells(_LOADERS) or any(m.spells(_LOADERS) for m in (*fn.project.imported(module), *others))
 
 
 def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:

@@ -14,6 +14,10 @@ import pytest
 
 SPEED = Path(__file__).parent / "benchmarks" / "speed.py"
 FUZZ = SPEED.with_name("fuzz.py")
+MUTATE = SPEED.with_name("mutate.py")
+MUTATION = Path(__file__).parents[1] / "fixtures" / "mutation.json"
+REASONS = {"speed", "type", "same", "open"}
+"""Why no test notices a change: see the house's own README."""
 
 
 def test_speed_runs_on_a_small_tree(tmp_path: Path) -> None:
@@ -57,3 +61,24 @@ def test_slowdown_keeps_each_row_and_begins_no_round_without_time(
     (row,) = kept["rows"]
     assert (row["model"], row["steps"]) == ("small", 14) and row["rounds"] >= 1
     assert row["plain"] > 0 and row["watched"] > 0 and row["before"]["device_growth"] == 512
+
+
+def test_mutants_are_noticed() -> None:
+    pytest.importorskip("mutmut")
+    pytest.importorskip("coverage")
+    command = [sys.executable, str(MUTATE), "--jobs=1", "--sample=12", "rules/hook_leak.py", "memlint/baseline.py"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=MUTATION.parents[1])
+    lines = [line for line in result.stdout.splitlines() if " mutants, " in line]
+    assert [line.split(",")[0] for line in lines] == [
+        "rules/hook_leak.py: 12 mutants",
+        "memlint/baseline.py: 12 mutants",
+    ]
+    assert all(int(line.split()[3]) <= 6 for line in lines), result.stdout
+
+
+def test_each_recorded_survivor_has_its_reason() -> None:
+    record = json.loads(MUTATION.read_text(encoding="utf-8"))
+    survivors = [(entry["file"], survivor) for entry in record["files"] for survivor in entry["survivors"]]
+    assert record["tried"] == sum(entry["tried"] for entry in record["files"])
+    assert record["survived"] == len(survivors) == record["tried"] - record["killed"]
+    assert not [(name, s["before"]) for name, s in survivors if s.get("reason", "").split(":")[0] not in REASONS]

@@ -34,7 +34,7 @@ def told(path: Path, under: str = "") -> str:
     for name, block in blocks(read):
         with Project({under + file: WANT.sub("", text) for file, text in block.files.items()}) as folder:
             target = parse(block.target) if block.target else None
-            report = check_paths([str(folder)], Options(select=(read.name,), target=target, cache=False))
+            report = check_paths([str(folder)], Options(select=("ALL",), target=target, cache=False))
             for finding in report.findings:
                 if finding.code == read.code:
                     lines += [f"{name}, {each}" for each in _said(finding, report.sources[finding.path], folder)]
