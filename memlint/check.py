@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from memlint import __version__, registry, wire
+from memlint import __version__, pool, registry, wire
 from memlint.cache import Cache, folder_for
 from memlint.config import Config, ConfigError, Configs
 from memlint.failure import failed
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _DEPTH = 20_000
+_PAYS = 2_000_000  # characters: below that, one process is done before others have begun
 _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes memory
 
 
@@ -42,7 +43,8 @@ _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes 
 class Options:
     """How a run departs from the configuration. ``overlay`` maps paths, as shown, to bytes that stand in for the
     file's own: standard input, an editor's buffer, a text that is being fixed. ``progress`` is told, in between, how
-    many files are done, and of how many."""
+    many files are done, and of how many. ``jobs`` is the number of processes; 0 takes one for each processor where
+    that pays."""
 
     select: tuple[str, ...] | None = None
     extend_select: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class Options:
     cache: bool = True
     overlay: Mapping[str, bytes] = field(default_factory=dict)
     progress: Callable[[int, int], None] | None = None
+    jobs: int = 0
 
 
 @dataclass
@@ -204,16 +207,34 @@ class Run:
             if not sources:
                 return
             project = self.project(sources, near, library)
+
+        def work(number: int) -> tuple[list[Finding], list[str]]:
+            said = len(self.report.errors)
+            return self._of_file(project, sources[number], rules), self.report.errors[said:]
+
         progress = self._options.progress or (lambda done, total: None)
-        for number, source in enumerate(sources):
-            progress(number, len(sources))
-            try:
-                raw = list(self._run_rules(project, source, self.active(source.path, rules)))
-                found = list(self.finished(source, raw, rules))
-            except Exception as error:
-                found = [self.failed(source, "the analysis", error)]
+        progress(0, len(sources))
+        jobs = self._jobs(sources)
+        pieces = pool.shared_out(work, len(sources), jobs) if jobs > 1 else ((n, work(n)) for n in range(len(sources)))
+        for done, (_, (found, errors)) in enumerate(pieces, 1):
+            if jobs > 1:
+                self.report.errors += [error for error in errors if error not in self.report.errors]
             yield from found
-        progress(len(sources), len(sources))
+            progress(done, len(sources))
+
+    def _of_file(self, project: Project, source: Source, rules: Registry) -> list[Finding]:
+        try:
+            raw = list(self._run_rules(project, source, self.active(source.path, rules)))
+            return list(self.finished(source, raw, rules))
+        except Exception as error:
+            return [self.failed(source, "the analysis", error)]
+
+    def _jobs(self, sources: list[Source]) -> int:
+        """How many processes are to look at the files."""
+        jobs = self._options.jobs
+        if not jobs:  # each process reads again what another one has read: less is done sooner by one alone
+            jobs = pool.processors() if sum(len(source.text) for source in sources) > _PAYS else 1
+        return min(jobs, len(sources)) if pool.can_fork() else 1
 
     def active(self, path: str, rules: Registry) -> list[Rule]:
         """The rules that may speak of a file."""

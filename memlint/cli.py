@@ -190,6 +190,14 @@ def _rules_option(name: str, text: str) -> Callable[[Any], Any]:
 @click.option("--update-baseline", is_flag=True, help="Write today's findings to the baseline.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of showing them.")
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="So many processes; 0, the default: one for each processor where that pays.",
+)
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
 @click.option("--watch", is_flag=True, help="Check again whenever a file changes, until Ctrl-C.")
 @click.option(
@@ -278,6 +286,7 @@ class _Check:
             cache=not options["no_cache"] and not self.stdin,
             overlay=overlay,
             progress=_Progress() if sys.stderr.isatty() else None,
+            jobs=options["jobs"],
         )
 
     def status(self) -> int:

@@ -17,7 +17,7 @@ ORDER = [
     "flow", "running",
     "lifetimes", "becomes", "stems",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
-    "project", "registry", "page", "config", "files", "failure", "wire", "cache", "check", "baseline", "apply",
+    "project", "registry", "page", "config", "files", "failure", "wire", "cache", "pool", "check", "baseline", "apply",
     "workspace",
     "report", "trial", "testing", "lsp", "cli", "__main__",
 ]
