@@ -42,7 +42,11 @@ def test_what_a_dead_process_owes_is_done_here() -> None:
 
 
 def test_whoever_stops_early_leaves_no_process() -> None:
-    results = pool.shared_out(lambda n: time.sleep(0.2 * n) or os.getpid(), 40, 2)
+    def work(number: int) -> int:
+        time.sleep(0.2 * number)
+        return os.getpid()
+
+    results = pool.shared_out(work, 40, 2)
     _, process = next(results)
     results.close()  # type: ignore[attr-defined]
     with pytest.raises(ProcessLookupError):
