@@ -70,7 +70,7 @@ def run(args, net, loader):
             print(args.name)
 """
     made = setup(first(text, "kept.append"))
-    assert 'SimpleNamespace(device=device, epochs=1, log_interval=10, name="trial")' in made
+    assert 'Options(device=device, epochs=1, log_interval=10, name="trial")' in made
 
 
 def test_an_epoch_loop_gets_its_steps_and_short_loaders() -> None:

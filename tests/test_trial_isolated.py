@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from memlint.check import Options, check_paths  # noqa: E402
-from memlint.trial.confirm import Confirmer, Outcome, Settings  # noqa: E402
+from memlint.trial.confirm import HASTE, NO_DEVICE, Confirmer, Outcome, Settings  # noqa: E402
 from memlint.trial.guess import Guess, refined  # noqa: E402
 from memlint.trial.lenient import soften, way  # noqa: E402
 from memlint.trial.missing import NUMBER, Missing, MissingFinder  # noqa: E402
 from memlint.trial.run import Limits, Trials  # noqa: E402
+from memlint.trial.ticks import LEAST  # noqa: E402
 from memlint.trial.watch import Place, loop_at  # noqa: E402
 
 
@@ -187,16 +189,40 @@ import torch
 import no_such_package
 
 def main():
-    torch.distributed.init_process_group("nccl")
     net = torch.nn.Linear(64, 64).cuda()
-    net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0])
+    optimizer = torch.optim.SGD(net.parameters(), lr=-1.0, foreach=True)
     for batch in no_such_package.loader():
         net(batch).sum().backward()
+        optimizer.step()
+
+main()
+"""
+    verdict = outcome(text, "foreach-optimizer-peak", device="fake").verdict
+    assert verdict.status == "undecided" and "Invalid learning rate" in verdict.reason, verdict
+
+
+def test_one_process_is_a_group_and_what_it_wraps_is_trained(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import os
+import torch
+import no_such_package
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main():
+    torch.distributed.init_process_group("nccl")
+    rank = int(os.environ["LOCAL_RANK"])
+    net = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4))).cuda()
+    net = DDP(net, device_ids=[rank])
+    no_such_package.train(net)
 
 main()
 """
     verdict = outcome(text, "ddp-no-bucket-view", device="fake").verdict
-    assert verdict.status == "undecided" and "process group" in verdict.reason, verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    assert verdict.before is not None and verdict.after is not None
+    weights = 4 * (256 * 256 + 256) * 4
+    saved = verdict.before.device_peak - verdict.after.device_peak
+    assert weights // 2 < saved <= weights, "the gradients but for the one that is on its way"
 
 
 def test_the_peak_of_a_function_is_that_of_its_calls(outcome) -> None:  # type: ignore[no-untyped-def]
@@ -333,3 +359,177 @@ def test_an_import_that_a_program_expects_to_fail_fails(tmp_path: Path, monkeypa
     assert careful.no_such_package is None and isinstance(careful.found, Missing)
     with pytest.raises(ModuleNotFoundError):
         import no_such_package_either  # type: ignore[import-not-found]  # noqa: F401
+
+
+RESUME = '''"""Resume."""
+from __future__ import annotations
+
+import argparse
+import no_such_package
+import torch
+
+if no_such_package.__version__ < "2" or no_such_package.Version < "3":
+    raise SystemExit("too old")
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", action="store_true")
+args = parser.parse_args()
+seen: no_such_package.Seen | None = None
+net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)).cuda()
+start = 0
+if args.resume:
+    checkpoint = torch.load("checkpoint.pt")
+    net.load_state_dict(checkpoint["net"])
+    start = checkpoint["epoch"] + 1
+optimizer = torch.optim.Adam(net.parameters())
+for epoch in range(start, start + 200):
+    for x in no_such_package.batches(epoch):
+        optimizer.zero_grad()
+        net(x.cuda()).square().mean().backward()
+        optimizer.step()
+'''
+WEIGHTS = 2 * (256 * 256 + 256) * 4
+
+
+@pytest.mark.parametrize("rule", ["load-without-map-location", "checkpoint-kept-alive"])
+def test_an_absent_file_holds_what_is_restored_from_it(outcome, rule: str) -> None:  # type: ignore[no-untyped-def]
+    verdict = outcome(RESUME, rule, device="fake").verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    before, after = verdict.before, verdict.after
+    assert before is not None and after is not None
+    saved = before.device_peak - after.device_peak if rule.startswith("load") else before.kept - after.kept
+    assert saved == WEIGHTS
+    assert after.device_peak >= WEIGHTS, "the branch that loads is taken in both arms"
+
+
+def test_a_cpu_refutes_no_move_to_the_host(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import copy
+
+def train(model, loader, optimizer, device):
+    best, least = None, 1e9
+    for x, y in loader:
+        loss = (model(x.to(device)) - y.to(device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss.item() < least:
+            least = loss.item()
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+"""
+    verdict = outcome(text, "state-dict-on-device", device="cpu").verdict
+    assert (verdict.status, verdict.reason) == ("undecided", NO_DEVICE), verdict
+
+
+def test_an_old_torch_fills_gradients(outcome, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
+    text = """
+import torch
+
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        loss = torch.nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+def train_again(model, loader, optimizer, device):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(text)
+    report = check_paths(["train.py"], Options(select=("zero-grad-zeroes",), cache=False))
+    assert [f.span.line for f in report.findings] == [7, 13]
+    with Confirmer(Settings("fake", 6)) as confirmer:
+        verdict = confirmer.outcome(report.findings[1], report.sources["train.py"]).verdict
+    assert verdict.status == "confirmed", verdict
+
+
+def test_what_fails_beside_the_finding_is_passed_over_and_refutes_nothing(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import torch
+import no_such_package
+
+net = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+kept = []
+for x in no_such_package.loader():
+    loss = net(torch.rand(8, 64).cuda()).sum()
+    [].pop()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    kept.append(loss)
+print(len(kept))
+"""
+    grows = outcome(text, "graph-tensor-append", device="fake").verdict
+    assert grows.before is not None and grows.before.iterations == 6 and grows.before.device_growth == 512, grows
+    peak = outcome(text, "zero-grad-before-backward-only", device="fake").verdict
+    assert peak.status != "refuted", peak
+
+
+def test_growth_without_a_repair_is_confirmed_as_written(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import torch
+import torch.nn as nn
+
+def search(widths, x, device):
+    tried = []
+    for width in widths:
+        net = nn.Linear(512, 512).to(device)
+        with torch.no_grad():
+            error = net(x).square().mean().item()
+        tried.append({"width": width, "error": error, "net": net})
+    return min(t["error"] for t in tried)
+"""
+    found = outcome(text, "model-rebuilt-in-loop", device="fake")
+    assert found.finding.fix is None or not found.finding.fix.edits
+    verdict = found.verdict
+    assert (verdict.status, verdict.after) == ("confirmed", None), verdict
+    assert verdict.before is not None and verdict.evidence is not None
+    assert verdict.before.device_growth == 4 * (512 * 512 + 512), "the weights of a model"
+    assert verdict.evidence.leading >= verdict.before.device_growth / 2
+
+
+def test_a_finding_takes_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+import torch
+
+def train(model, loader, optimizer):
+    for x in loader:
+        loss = model(x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        while True:
+            pass
+"""
+    (tmp_path / "slow.py").write_text(text)
+    report = check_paths(["slow.py"], Options(select=("zero-grad-before-backward-only",), cache=False))
+    with Confirmer(Settings("auto", 6, Limits(timeout=8))) as confirmer:
+        confirmer.gpus()  # the import of torch is no part of it
+        start = time.monotonic()
+        verdict = confirmer.outcome(report.findings[0], report.sources["slow.py"]).verdict
+    assert verdict.status == "undecided" and "--timeout" in verdict.reason
+    assert time.monotonic() - start < 8 + 2 * HASTE + 5
+
+
+def test_slow_iterations_are_fewer_in_both_arms(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import time
+import torch
+
+def evaluate(model, loader):
+    model.eval()
+    for x in loader:
+        time.sleep(2.5)
+        out = model(x)
+        print(out.mean().item())
+"""
+    verdict = outcome(text, "eval-without-no-grad", device="fake").verdict
+    assert verdict.before is not None and verdict.after is not None
+    assert verdict.before.iterations == verdict.after.iterations == LEAST, verdict

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from memlint.rule import Claim
-from memlint.trial.judge import BLOCK, PRETENDED, Measurement, grows, judge, undecided
+from memlint.trial.evidence import Origin
+from memlint.trial.judge import AS_WRITTEN, BLOCK, PRETENDED, Measurement, grows, judge, undecided
 from memlint.trial.run import Answer
 
 MIB = 2**20
@@ -236,6 +237,36 @@ def test_a_finding_without_an_edit_is_measured_as_written() -> None:
     assert host.measure == "host_growth"
     failed = judge(Claim.PEAK, Answer("ended", {"before": arm(1)}), "called", "fake")
     assert failed.measure == "" and "made 1 iterations" in failed.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "anywhere", "claim", "status"),
+    [
+        (7, MIB, False, Claim.GROWTH, "confirmed"),
+        (7, 0.4 * MIB, False, Claim.GROWTH, "undecided"),  # most of it was allocated elsewhere
+        (9, MIB, False, Claim.GROWTH, "undecided"),
+        (9, MIB, True, Claim.GROWTH, "undecided"),  # what may come from anywhere proves nothing
+        (7, MIB, True, Claim.GROWTH, "confirmed"),
+        (7, MIB, False, Claim.KEPT, "undecided"),  # a comparison, for which there is nothing
+        (7, MIB, False, Claim.PEAK, "undecided"),
+    ],
+)
+def test_growth_that_leads_to_the_finding_needs_no_repair(
+    line: int, size: float, anywhere: bool, claim: Claim, status: str
+) -> None:
+    rows = [{"frames": [["/a.py", line]], "bytes": size}]
+    before = arm(live=MIB, evidence={"growth": rows, "peak": rows})
+    where = Origin("/a.py", frozenset({7}), False, anywhere)
+    found = judge(claim, Answer("ended", {"before": before, "device": "fake"}), "called", "fake", where)
+    assert found.status == status
+    assert (found.reason == AS_WRITTEN) == (status == "confirmed")
+    unreached = judge(
+        claim, Answer("ended", {"before": before | {"hits": 0}, "device": "fake"}), "isolated", "fake", where
+    )
+    asked = judge(
+        claim, Answer("ended", {"before": before, "device": "fake"}), "traced", "fake", where, "not asked for"
+    )
+    assert (unreached.status, asked.status) == ("undecided", "undecided")
 
 
 def test_what_allocates_nothing_refutes_nothing() -> None:

@@ -52,7 +52,11 @@ class Feed:
         self._own = own
 
     def gives(self, name: str) -> str:
-        """What the function expects of the model's output."""
+        """What the function expects of the model's output, under whatever name it is called."""
+        found = (self._gives(other) for other in (name, *aliases(self._scope, name)))
+        return next((gives for gives in found if gives != "logits"), "logits")
+
+    def _gives(self, name: str) -> str:
         for node in ast.walk(self._scope):
             if (
                 isinstance(node, ast.Attribute)
@@ -147,6 +151,17 @@ class Feed:
         if TARGET.search(name) or last:
             return "targets(kind)" if self._own and not self._guess.target else self._guess.targets
         return "batch.clone()" if self._own else self._guess.inputs
+
+
+def aliases(scope: ast.AST, name: str) -> Iterator[str]:
+    """Other names that ``scope`` gives to what ``name`` holds."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            yield from (dotted(to) for to, of in pairs if dotted(of) == name and dotted(to))
 
 
 def iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -15,6 +15,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import random
 import signal
@@ -25,6 +26,7 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 
 def _find_siblings() -> None:
@@ -47,13 +49,15 @@ import ast  # noqa: E402
 import torch  # noqa: E402
 
 from memlint.trial import standins  # noqa: E402
+from memlint.trial.checkpoints import Checkpoints  # noqa: E402
 from memlint.trial.compare import compare, snapshot  # noqa: E402
+from memlint.trial.distributed import group_of_one, stood, trained  # noqa: E402
 from memlint.trial.ledger import Ledger  # noqa: E402
 from memlint.trial.lenient import soften  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
 from memlint.trial.missing import Missing, MissingFinder  # noqa: E402
 from memlint.trial.substitutes import Substitutes, lenient_torch, options_given  # noqa: E402
-from memlint.trial.ticks import Enough, Watch  # noqa: E402
+from memlint.trial.ticks import LEAST, Enough, Watch  # noqa: E402
 from memlint.trial.watch import (  # noqa: E402
     EACH,
     HIT,
@@ -106,10 +110,10 @@ class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class LateWatch(Watch):
     """A watch whose meter begins with the watched loop, because the set-up is the program's own."""
 
-    def __init__(self, meter: Meter, steps: int) -> None:
-        super().__init__(meter, steps)
+    def __init__(self, meter: Meter, steps: int, patience: float) -> None:
+        super().__init__(meter, steps, patience)
         self._begin = meter.begin
-        self._allocator = meter.allocator
+        self._resume = meter.resume
         self._absent: list[str] = []
 
     def enter(self) -> bool:
@@ -119,13 +123,18 @@ class LateWatch(Watch):
             Missing.computed.clear()
         return super().enter()
 
+    def called(self) -> None:
+        """A call that is an iteration has ended: what it has wrapped to be trained is."""
+        trained()
+
     def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, each of whose calls is an iteration."""
         each = super().each_call(function)
 
         def alone(*args: Any, **kwargs: Any) -> Any:
             Missing.computed.clear()
-            self._allocator.reset_peak()  # what runs between the calls is not the finding's
+            if self.count >= 0:
+                self._resume()  # what runs between the calls is not the finding's
             try:
                 return each(*args, **kwargs)
             finally:
@@ -149,7 +158,7 @@ def prepared(text: str, spec: dict[str, Any], flagged: list[int] | None) -> ast.
         count_hits(tree, flagged[0], flagged[1], 0)
     if not spec["chain"]:
         return rewrite(tree, place)
-    soften(tree, spec["chain"], goal)
+    soften(tree, spec["chain"], goal, ends=spec["ends"] and loop is None)
     function = definition(tree, place)
     if loop is not None:
         wrap(loop, [])
@@ -167,21 +176,24 @@ def seed() -> None:
 
 
 def run_arm(
-    spec: dict[str, Any], text: str, device: torch.device, meter: Meter, answer: dict[str, Any]
+    spec: dict[str, Any], arm: str, device: torch.device, meter: Meter, answer: dict[str, Any]
 ) -> dict[str, Any]:
     """Run one arm under ``meter`` and put into ``answer`` what happened; returns the snapshot of its results."""
     chain, looped = spec["chain"], spec["loop"] is not None
     script = bool(chain) and chain[0] == ""
     late = bool(chain) and (looped or script)  # what comes before the flagged code is the program's own
-    watch = (LateWatch if late else Watch)(meter, spec["steps"])
+    watch = (LateWatch if late else Watch)(meter, spec["steps"], spec["patience"] or math.inf)
     hits: list[int] = []
     names: dict[str, Any] = {WATCH: watch.over, TICK: watch.condition, EACH: watch.each_call, HIT: hits.append}
     before = set(sys.modules)
     stage, arguments, returned = "import", {}, None
+    stood.clear()
     with contextlib.ExitStack() as stack:
         try:
             seed()
             harness = None
+            if spec["fills"]:
+                stack.enter_context(filling())
             if chain:
                 harness = _harness(spec["harness"])
                 substitutes = Substitutes(harness, device, watch.steps)
@@ -189,13 +201,16 @@ def run_arm(
                 names |= substitutes.calls()
                 stack.enter_context(options_given())
                 stack.enter_context(lenient_torch())
-                stack.enter_context(_finder(MissingFinder(spec["root"]), last=True))
-            tree = prepared(text, spec, spec["flagged"] if text == spec["arms"]["before"] else None)
+                stack.enter_context(Checkpoints(device).absent())
+                stack.enter_context(group_of_one())
+                absent = MissingFinder(spec["root"])
+                stack.enter_context(_finder(absent, last=True))
+            tree = prepared(spec["arms"][arm], spec, spec["flagged"].get(arm))
             stack.enter_context(_finder(OneModule(spec["module"], spec["path"], tree, names)))
             stage = "run" if script else stage
             if script and not looped:
                 _again_and_again(spec, watch, meter)
-            module = importlib.import_module(spec["module"])
+            module = _imported(spec, before, absent.wanted if chain else None)
             if not script:
                 stage = "setup"
                 if harness is not None:
@@ -219,36 +234,73 @@ def run_arm(
     meter.close()
     if meter.evidence is None:
         meter.testify()
-    answer["own"] = not standins.StandIn.made
+    answer["own"] = not standins.StandIn.made and (script or not chain)
     answer.update(readings=meter.readings, evidence=meter.evidence)
-    if spec["flagged"]:
+    if arm in spec["flagged"]:
         answer["hits"] = len(hits)
     if chain:
         answer["whole"] = script and not looped and not spec["function"]
-        answer["stood"] = substitutes.stood
+        answer |= {
+            "stood": substitutes.stood + stood,
+            "failures": substitutes.failures,
+            "stumbled": substitutes.stumbled,
+        }
         answer["absent"] = watch.absent(looped) if isinstance(watch, LateWatch) else Missing.computed[:9]
     real = spec["device"] != "fake"
     compared = snapshot(returned, arguments) if real and spec["compare"] and answer["ended"] == "returned" else {}
+    _forget(spec, before)
+    return compared
+
+
+def _imported(spec: dict[str, Any], before: set[str], wanted: set[str] | None) -> types.ModuleType:
+    """The module under test. With ``wanted``, a package that is absent and without which it raises is wanted there."""
+    while True:
+        try:
+            return importlib.import_module(spec["module"])
+        except ModuleNotFoundError as error:
+            if wanted is None or not error.name or error.name in wanted:
+                raise
+            wanted.add(error.name)
+            _forget(spec, before)
+
+
+def _forget(spec: dict[str, Any], before: set[str]) -> None:
+    """Take back the imports of the project's own modules since ``before``."""
     root = spec["root"] + os.sep
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(root) or name == spec["module"]:
+        file = getattr(sys.modules[name], "__dict__", {}).get("__file__")  # asking a lazy module would import it
+        if str(file or "").startswith(root) or name == spec["module"]:
             del sys.modules[name]
-    return compared
 
 
 def _again_and_again(spec: dict[str, Any], watch: Watch, meter: Meter) -> None:
     """Run a whole script anew until all steps are made: each run is one, or each call of the flagged function in it."""
     if not spec["function"]:
         meter.begin()
-    before = -2
-    while before < watch.count < watch.steps:
+    before, known = -2, bool(Checkpoints.learned)
+    while before < watch.count < watch.steps and bool(Checkpoints.learned) is known:
         before = watch.count
         importlib.import_module(spec["module"])
         if not spec["function"]:
+            trained()
             watch.tick()
         del sys.modules[spec["module"]]
         gc.collect()  # a module's functions and its names hold each other
     raise Enough
+
+
+@contextlib.contextmanager
+def filling() -> Iterator[None]:
+    """While the block runs, ``zero_grad`` fills gradients with zeros unless told otherwise."""
+    with contextlib.ExitStack() as stack:
+        for owner in (torch.optim.Optimizer, torch.nn.Module):
+            clear: Any = owner.zero_grad
+
+            def cleared(self: Any, set_to_none: bool = False, clear: Any = clear) -> Any:
+                return clear(self, set_to_none)
+
+            stack.enter_context(mock.patch.object(owner, "zero_grad", cleared))
+        yield
 
 
 @contextlib.contextmanager
@@ -292,6 +344,7 @@ def _drive(
     result = None
     while watch.count < watch.steps:
         result = call()
+        trained()
         watch.tick()
     return result
 
@@ -351,6 +404,8 @@ def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
     if spec["batch"]:
         standins.BATCH = spec["batch"]
     answer = _both_arms(spec)
+    if Checkpoints.learned:  # from now on the program finds what it reads
+        answer = _both_arms(spec)
     if any("deterministic" in answer[arm].get("message", "") for arm in spec["arms"]):
         torch.use_deterministic_algorithms(True, warn_only=True)
         answer = _both_arms(spec)
@@ -361,17 +416,22 @@ def _both_arms(spec: dict[str, Any]) -> dict[str, Any]:
     """Run the arm as written, then the repaired one if there is one, and compare their results."""
     answer: dict[str, Any] = {"torch": torch.__version__, "device": _device_name(spec["device"])}
     snapshots = []
+    known = bool(Checkpoints.learned)
     for arm in spec["arms"]:
         gc.collect()
         if spec["device"].startswith("cuda"):
             torch.cuda.empty_cache()
         answer[arm] = {}
         with device_for(spec["device"], spec["device_limit"]) as (device, make_meter, doubt):
-            snapshots.append(run_arm(spec, spec["arms"][arm], device, make_meter(), answer[arm]))
+            snapshots.append(run_arm(spec, arm, device, make_meter(), answer[arm]))
             answer[arm]["doubt"] = doubt()
+        if Checkpoints.learned and not known:
+            return answer  # it is to be run again
         if arm == "before" and answer[arm]["ended"] == "failed" and len(answer[arm]["readings"]) <= 1:
             answer |= {other: {"ended": "not run", "readings": []} for other in spec["arms"] if other != arm}
             break
+        if (made := len(answer[arm]["readings"]) - 1) >= LEAST:  # as many in the other arm
+            spec = {**spec, "steps": min(made, spec["steps"]), "patience": None}
     if len(snapshots) == 2:
         answer["results"], answer["differs"] = compare(*snapshots)
     if spec["device"].startswith("cuda"):

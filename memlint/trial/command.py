@@ -59,11 +59,11 @@ def _words(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 )
 @click.option(
     "--timeout",
-    default=120.0,
+    default=60.0,
     show_default=True,
     type=click.FloatRange(1),
     metavar="SECONDS",
-    help="Seconds for one trial.",
+    help="Seconds that the trials of one finding may take.",
 )
 @click.option(
     "--memory-limit", default="8G", show_default=True, callback=_size, metavar="SIZE", help="Host memory for one trial."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,17 +12,23 @@ from dataclasses import dataclass, field, replace
 from memlint.edits import apply_edits
 from memlint.rule import Applicability, Claim, Finding
 from memlint.source import Source
-from memlint.target import UNKNOWN, Finder, of_header
+from memlint.target import UNKNOWN, Finder, Target, of_header
 from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
-from memlint.trial.guess import refined
-from memlint.trial.judge import CONFIRMED, FEW, REFUTED, SIZES, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.guess import known, refined
+from memlint.trial.judge import CONFIRMED, FEW, IDLE, REFUTED, SAY, SIZES, UNDECIDED, Verdict, judge, undecided
 from memlint.trial.run import Limits, Runner, Spec, TrialError, Trials
 
 ATTEMPTS = 14  # guesses at the batches on one way to run a finding
-BUDGET = 30.0  # seconds after which no further guess is tried on one finding and device
+HASTE = 5.0  # seconds that a guess gets however many went before it
+_ABSENT = re.compile("FileNotFoundError|ModuleNotFoundError|ImportError")
+PATIENCE = 0.3  # of a trial's time, that one arm's iterations may take before they end early
+SMALL = 2  # examples in a batch where the usual number takes too long
 OTHERS = (2, 256)  # examples in a batch, beside the usual number, where it hangs on that what a repair saves
 SAME = 2  # times that a run may end as one before it did until guesses at the batches are given up
+NO_DEVICE = "on a CPU there is no device to leave, so a repair that moves to the host shows nothing: use --device cuda"
+UP_TO = "up to where the flagged statement's result is used"
+FREES_GRADIENTS = "2.0"  # the first torch whose ``zero_grad`` frees gradients unless told to fill them
 SUPPLY = "supply --harness FILE with setup(device)"
 
 
@@ -54,6 +61,27 @@ class Outcome:
             return False
         enough = {Applicability.SAFE: ("identical",), Applicability.UNSAFE: ("identical", "close")}
         return self.verdict.results in enough.get(fix.applicability, ())
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A finding to try: its file as written and, where there is an edit, repaired, its claim, and whose bytes count.
+
+    ``fills`` says whether it is for a torch that fills gradients with zeros unless told to free them.
+    """
+
+    finding: Finding
+    source: Source
+    repaired: str | None
+    claim: Claim
+    origin: Origin
+    fills: bool
+
+    @property
+    def leaves_the_device(self) -> bool:
+        """Whether the repair is that something goes to the host."""
+        fix = self.finding.fix
+        return fix is not None and any("cpu" in edit.text for edit in fix.edits)
 
 
 class Confirmer:
@@ -103,13 +131,15 @@ class Confirmer:
     def _outcome(self, finding: Finding, source: Source, tier: str) -> Outcome:
         if source.is_notebook:
             return replace(self._outcome(*harness.as_script(finding, source), tier), finding=finding)
-        claim = finding.claim or Claim.GROWTH
         edits = finding.fix.edits if finding.fix else ()
         repaired = apply_edits(source, edits) if edits else None
+        fills = target_of(source).before(FREES_GRADIENTS)
+        case = _Case(finding, source, repaired, finding.claim or Claim.GROWTH, origin(finding, source), fills)
         best: Outcome | None = None
-        source_of_bytes = origin(finding, source)
-        for device in self._chosen_devices():
-            for text, verdict in self._tried(finding, source, repaired, claim, device, source_of_bytes):
+        devices, start = self._chosen_devices(), time.monotonic()
+        for number, device in enumerate(devices, 1):
+            deadline = start + self.settings.limits.timeout * number / len(devices)
+            for text, verdict in self._tried(case, device, deadline):
                 found = Outcome(finding, verdict, text)
                 best = found if best is None or _further(verdict, best.verdict) else best
                 if verdict.status != UNDECIDED:
@@ -120,66 +150,68 @@ class Confirmer:
         hint = "" if says_how or self.settings.harness is not None else f"; {SUPPLY}"
         return replace(best, verdict=replace(best.verdict, reason=reason + hint))
 
-    def _tried(
-        self,
-        finding: Finding,
-        source: Source,
-        repaired: str | None,
-        claim: Claim,
-        device: str,
-        origin: Origin | None,
-    ) -> Iterator[tuple[str, Verdict]]:
-        """Runs of ``finding``, each a harness with its verdict, until none that is left can help."""
+    def _tried(self, case: _Case, device: str, deadline: float) -> Iterator[tuple[str, Verdict]]:
+        """Runs of a finding, each a harness with its verdict, until none that is left can help or it is too late."""
         steps = self.settings.steps
+        finding, source = case.finding, case.source
         given = self.settings.harness
         text = given if given is not None else harness.own_harness(source)
         if text is not None:
-            spec = harness.spec(finding, source, repaired, text, device, steps)
-            verdict, _ = self._verdict(spec, claim, "harness", source, origin)
+            spec = harness.spec(finding, source, case.repaired, text, device, steps)
+            verdict, _ = self._verdict(case, spec, "harness", self.settings.limits.timeout)
             yield text, verdict
             if given is not None or (verdict.before and verdict.before.iterations >= FEW):
                 return
-        imports, deadline = True, time.monotonic() + BUDGET
+        imports, first = True, True
+        half = (time.monotonic() + deadline) / 2  # until then the function may be called as it stands
         for draft in harness.drafts(finding, source, steps):
             if not imports and not draft.chain:
                 continue
-            waiting, tried = list(draft.guesses), 0
+            waiting, tried, batch = list(draft.guesses), 0, None
             seen = set(waiting)
             complaints: Counter[str] = Counter()
             while waiting and tried < ATTEMPTS and complaints.total() < SAME + len(complaints):
-                if tried and time.monotonic() > deadline:
+                left = (deadline if draft.chain else half) - time.monotonic()
+                if left < 0 and not first:
                     break
+                seconds = min(self.settings.limits.timeout, max(HASTE, 0.6 * left))
+                first = False
                 guess = waiting.pop(0)
                 tried += 1
                 text = draft.write(guess)
-                spec = harness.spec(finding, source, repaired, text, device, steps, draft)
-                verdict, complaint = self._verdict(spec, claim, draft.tier, source, origin)
-                if verdict.status == REFUTED and claim is Claim.PEAK and device.startswith("cuda"):
-                    counted, _ = self._verdict(replace(spec, device="fake"), claim, draft.tier, source, origin)
+                spec = replace(harness.spec(finding, source, case.repaired, text, device, steps, draft), batch=batch)
+                once = bool(draft.chain) and draft.place.loop is None and case.claim in (Claim.PEAK, Claim.KEPT)
+                verdict, complaint = self._verdict(case, replace(spec, ends=once), draft.tier, seconds)
+                if once and verdict.status == CONFIRMED:
+                    verdict = replace(verdict, reason=UP_TO)
+                elif once and _alike(verdict):  # what it costs may come later
+                    verdict, complaint = self._verdict(case, spec, draft.tier, seconds)
+                if verdict.status == REFUTED and case.claim is Claim.PEAK and device.startswith("cuda"):
+                    counted, _ = self._verdict(case, replace(spec, device="fake"), draft.tier, seconds)
                     if counted.status == CONFIRMED or counted.reason == SIZES:  # which CUDA's allocator cannot tell
                         verdict = replace(verdict, status=UNDECIDED, reason=SIZES)
                 if verdict.reason == SIZES:
-                    verdict = self._other_sizes(spec, claim, draft.tier, source, origin, verdict)
+                    verdict = self._other_sizes(case, spec, draft.tier, seconds, verdict)
                 yield text, verdict
-                if verdict.before is None:
-                    return
-                imports = imports and not verdict.before.failure.startswith("import: ")
-                if _hopeless(verdict):
+                if verdict.before is None and verdict.reason == SAY["timeout"] and batch is None:
+                    waiting.insert(0, guess)  # once more, with less to do
+                    batch = SMALL
+                    continue
+                imports = imports and not (verdict.before and verdict.before.failure.startswith("import: "))
+                better = [new for new in refined(guess, complaint) if new not in seen]
+                if _hopeless(verdict) and not better:
                     break
                 complaints[complaint] += 1
-                better = [new for new in refined(guess, complaint) if new not in seen]
                 waiting[:0] = better
                 seen.update(better)
 
-    def _other_sizes(
-        self, spec: Spec, claim: Claim, tier: str, source: Source, origin: Origin | None, verdict: Verdict
-    ) -> Verdict:
+    def _other_sizes(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
         """``verdict``, which hangs on sizes that memlint chose, or what other sizes of the batch make of it.
 
         Refuted is only what no size bears out, with the program's own model.
         """
         for examples in OTHERS:
-            other, _ = self._verdict(replace(spec, batch=examples), claim, tier, source, origin)
+            other, _ = self._verdict(case, replace(spec, batch=examples), tier, seconds)
             if other.status == CONFIRMED:
                 return replace(other, reason=f"with batches of {examples} examples")
             if other.reason != SIZES:
@@ -191,14 +223,18 @@ class Confirmer:
             verdict, status=REFUTED, reason=f"the repair does not lower the peak, nor with batches of {sizes}"
         )
 
-    def _verdict(
-        self, spec: Spec, claim: Claim, tier: str, source: Source, origin: Origin | None
-    ) -> tuple[Verdict, str]:
-        """The verdict on one trial, and what the run ended with."""
-        answer = self._trials.run(spec)
-        verdict = on_target(judge(claim, answer, tier, spec.device, origin), source, self._trials.torch)
+    def _verdict(self, case: _Case, spec: Spec, tier: str, seconds: float) -> tuple[Verdict, str]:
+        """The verdict on one trial of at most so many ``seconds``, and what the run ended with."""
+        spec = replace(spec, patience=seconds * PATIENCE, fills=case.fills)
+        answer = self._trials.run(spec, replace(self.settings.limits, timeout=seconds))
+        judged = judge(case.claim, answer, tier, spec.device, case.origin)
+        if judged.status == REFUTED and spec.device == "cpu" and case.leaves_the_device:
+            judged = replace(judged, status=UNDECIDED, measure="", reason=NO_DEVICE)
         arms = [answer.data.get(arm, {}) for arm in ("before", "after")]
-        return verdict, next((str(arm["message"]) for arm in arms if arm.get("message")), "")
+        said = [str(arm["message"]) for arm in arms if arm.get("message")]
+        said += [text for arm in arms for text in arm.get("failures", ())]
+        complaint = next((text for text in said if known(text)), said[0] if said else "")
+        return on_target(judged, case.source, self._trials.torch), complaint
 
     def _chosen_devices(self) -> list[str]:
         """The devices to try in turn: what was asked for, else a GPU, else fake tensors and then the CPU."""
@@ -237,11 +273,15 @@ def alone(finding: Finding, source: Source, findings: Iterable[Finding]) -> Sour
         return None
 
 
+def target_of(source: Source) -> Target:
+    """The torch that ``source`` is for: its project's, or what it says itself."""
+    target = Finder().of(source.path)
+    return of_header(ast.get_docstring(source.tree) or "") if target == UNKNOWN else target
+
+
 def on_target(verdict: Verdict, source: Source, torch: str) -> Verdict:
     """``verdict``, but no refutation by a torch newer than any that ``source`` or its project is meant for."""
-    target = Finder().of(source.path)
-    if target == UNKNOWN:
-        target = of_header(ast.get_docstring(source.tree) or "")
+    target = target_of(source)
     if verdict.status != REFUTED or not target.before(torch):
         return verdict
     reason = f"it is about torch {target}, which it asks for, and this Python has {torch.partition('+')[0]}"
@@ -253,18 +293,27 @@ def on_target(verdict: Verdict, source: Source, torch: str) -> Verdict:
 def _further(one: Verdict, other: Verdict) -> bool:
     """Whether ``one`` got further than ``other``, so that its reason tells more."""
 
-    def progress(verdict: Verdict) -> tuple[int, int]:
+    def progress(verdict: Verdict) -> tuple[int, int, bool]:
         before = verdict.before
         if before is None:
-            return 0, 0
+            return 0, 0, False
         stage = 1 if before.failure.startswith(("import: ", "setup: ")) else 2
-        return stage, before.iterations
+        return stage, before.iterations, verdict.reason != IDLE
 
     return progress(one) > progress(other)
+
+
+def _alike(verdict: Verdict) -> bool:
+    """Whether both arms allocated the same: what the repair changes was not reached."""
+    before, after = verdict.before, verdict.after
+    if before is None or after is None or min(before.iterations, after.iterations) < FEW:
+        return False
+    return (before.churn, before.kept) == (after.churn, after.kept)
 
 
 def _hopeless(verdict: Verdict) -> bool:
     """Whether another harness would fare no better: the import fails, or the run takes too long or too much."""
     if verdict.before is None:
         return True
-    return verdict.before.failure.startswith("import: ") or verdict.before.iterations >= FEW
+    fails = verdict.before.failure.startswith("import: ") or bool(_ABSENT.search(verdict.before.failure))
+    return fails or verdict.before.iterations >= FEW

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_map
 
 from memlint.trial.autocast import on_gpu
 from memlint.trial.cudnn import recurrent, scratch_of
+from memlint.trial.distributed import without_data
 from memlint.trial.ledger import DEVICE, HOST, Ledger
 
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -200,7 +201,7 @@ def _typed(wanted: Any = None, non_blocking: bool = False) -> tuple[torch.device
 
 
 def _side(device: Any) -> str:
-    return HOST if torch.device(device).type == "cpu" else DEVICE
+    return HOST if not isinstance(device, int) and torch.device(device).type == "cpu" else DEVICE
 
 
 def _one(dtype: torch.dtype) -> Any:
@@ -310,6 +311,8 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
         files = Files(ledger)
         stack.enter_context(mock.patch.multiple(torch.cuda, **replaced))
         stack.enter_context(mock.patch.multiple(torch, save=files.save, load=files.load))
+        if hasattr(torch, "accelerator"):
+            stack.enter_context(mock.patch.multiple(torch.accelerator, **_ACCELERATOR))
         stack.enter_context(
             mock.patch.object(torch.nn.Module, "_apply", lambda s, f, recurse=True: gpu._apply(s, f, recurse))
         )
@@ -318,10 +321,16 @@ def pretended_gpu(ledger: FakeLedger) -> Iterator[None]:
         stack.enter_context(mock.patch.object(scaler, "__init__", _disabled_scaler(scaler.__init__)))
         stack.enter_context(mock.patch.object(FakeTensor, "device", property(ledger.device)))
         stack.enter_context(mock.patch.object(optimizers, "_foreach_supported_types", [*types, FakeTensor]))
+        stack.enter_context(without_data())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(ledger)
         stack.enter_context(gpu)
         yield
+
+
+class _Stream:
+    def is_capturing(self) -> bool:
+        return False
 
 
 def _disabled_scaler(init: Any) -> Any:
@@ -333,6 +342,15 @@ def _disabled_scaler(init: Any) -> Any:
     return disabled
 
 
+_ACCELERATOR: dict[str, Any] = {
+    "is_available": lambda: True,
+    "device_count": lambda: 1,
+    "current_accelerator": lambda *a, **k: torch.device("cuda"),
+    "current_device_index": lambda: 0,
+    "set_device_index": lambda *a: None,
+    "synchronize": lambda *a: None,
+    "current_stream": lambda *a: _Stream(),
+}
 _SILENT = (
     "synchronize",
     "empty_cache",

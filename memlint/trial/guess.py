@@ -19,12 +19,14 @@ class Guess:
         shape: of one example, without the batch.
         words: whether the examples are whole numbers.
         target: an expression for what a model should say, "" for the kind's own.
+        unknown: what arguments are of which the code tells nothing: "" (a fraction), "whole" or "tensor".
     """
 
     kind: str
     shape: tuple[int, ...] = ()
     words: bool = False
     target: str = ""
+    unknown: str = ""
 
     @property
     def inputs(self) -> str:
@@ -52,6 +54,11 @@ def refined(guess: Guess, message: str) -> list[Guess]:
         if match := re.search(pattern, message):
             return [better for better in improve(guess, match) if better != guess]
     return []
+
+
+def known(message: str) -> bool:
+    """Whether ``message`` tells something of the batch."""
+    return any(re.search(pattern, message) for pattern, _ in _COMPLAINTS)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -117,6 +124,12 @@ def _dimensions(guess: Guess, match: re.Match[str]) -> list[Guess]:
     channels = example[0] if len(example) > 1 else 3
     side = example[-1] if len(example) > 1 else 32
     return [replace(guess, shape=(channels, *[side] * (wanted - 1)), words=False)]
+
+
+def _named(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """Sizes are asked for by their names, the batch's first."""
+    count = len(match["names"].split(",")) - 1
+    return [replace(guess, shape=(3, 32, 32)[:count] if count > 2 else (TOKENS, 64)[-count:], words=False)]
 
 
 def _larger(guess: Guess, match: re.Match[str]) -> list[Guess]:
@@ -219,7 +232,17 @@ def _tokens(guess: Guess, match: re.Match[str]) -> list[Guess]:
     return [replace(guess, shape=(*example[: index - 1], min(sizes), *example[index:]))]
 
 
+def _unknown(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    return [replace(guess, unknown="tensor" if match["use"] else "whole")]
+
+
 _COMPLAINTS = (
+    (r"'float' object (?P<use>has no attribute|is not (?:subscriptable|iterable|callable))", _unknown),
+    (
+        r"(?P<use>)(?:of ints, ?but got (?:float|Tensor)|'float' object cannot be interpreted as an int|got \(float)",
+        _unknown,
+    ),
+    (r"(?P<use>not )supported between instances of '(?:float|Tensor)' and 'Tensor'", _unknown),
     (r"shapes cannot be multiplied \(\d+x(?P<got>\d+) and (?P<wanted>\d+)x", _features),
     (r"same reduction dim, but got \[\d+, (?P<got>\d+)\] X \[(?P<wanted>\d+)", _features),
     (r"normalized_shape=\[(?:\d+, )*(?P<wanted>\d+)\].*input of size ?\[(?:\d+, )*(?P<got>\d+)\]", _features),
@@ -245,6 +268,7 @@ _COMPLAINTS = (
     (r"can't be cast to .*(?:Long|Int)|Found dtype Long but expected Float|not implemented for 'Long'", _real_targets),
     (r"expected scalar type Long|not implemented for 'Float'|[Ee]xpected.*Long", _whole_targets),
     (r"too many indices for tensor|Dimension out of range", _more),
+    (r"of shape [\[(](?P<names>\w+(?:, ?\w+)+)[\])]", _named),
     (r"not enough values to unpack \(expected (?P<dim>[2-5]), got \d\)", _dimensions),
     (r"except in dimension \d\. Expected (?:size )?(?P<a>\d+) .*?got (?:size )?(?P<b>\d+)", _size),
     (r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\).*dimension (?P<at>\d+)", _tokens),

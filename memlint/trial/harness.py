@@ -17,13 +17,14 @@ from memlint.trial.guess import Guess
 from memlint.trial.lenient import bound, way
 from memlint.trial.roles import Roles, guesses, own_models
 from memlint.trial.run import Spec
-from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at, own
+from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at, own, position
 
 _NAMES = (
     "BATCH",
     "TOKENS",
     "WIDTH",
     "Batches",
+    "Options",
     "Output",
     "Quiet",
     "StandIn",
@@ -131,9 +132,12 @@ def spec(
     """
     module = module_of(source.path)
     arms = {"before": source.text} | ({"after": repaired} if repaired is not None else {})
-    flagged = None
+    flagged = {}
     if draft is not None:
-        place, flagged = draft.place, bytes_at(source.text, finding.span.line, finding.span.column)
+        place = draft.place
+        flagged["before"] = bytes_at(source.text, finding.span.line, finding.span.column)
+        if repaired is not None:
+            flagged["after"] = moved(finding, source, repaired)
     else:
         target = called(harness) if harness else ""
         if target and harness == own_harness(source):
@@ -155,6 +159,19 @@ def spec(
         chain=draft.chain if draft else (),
         flagged=flagged,
     )
+
+
+def moved(finding: Finding, source: Source, repaired: str) -> tuple[int, int]:
+    """The line (from 1) and the column (from 0, in bytes) in ``repaired`` of what is flagged in ``source``, or of what
+    has taken its place."""
+    at = start = source.offset(finding.span.line, finding.span.column)
+    for span, text in finding.fix.edits if finding.fix else ():
+        first, last = source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
+        if last <= start:
+            at += len(text) - (last - first)
+        elif first < start:
+            at -= start - first
+    return position(repaired, at)
 
 
 def as_script(finding: Finding, source: Source) -> tuple[Finding, Source]:
@@ -317,8 +334,6 @@ def _standins(made: dict[str, str]) -> str:
 def _imports(body: str) -> str:
     used = [name for name in _NAMES if re.search(rf"\b{name}\b", body)]
     imports = ["import torch"] * ("torch." in body)
-    if "SimpleNamespace" in body:
-        imports = ["from types import SimpleNamespace", "", *imports]
     if "Missing()" in body:
         imports += ["", "from memlint.trial.missing import Missing"]
     if used:

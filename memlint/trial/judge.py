@@ -16,11 +16,19 @@ CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 BLOCK = 512  # bytes: what the allocator hands out at least, so no smaller difference is one
 SIGMAS = 3  # standard errors: what exceeds them is not noise
 UNCLEAR = 4096  # bytes: where the host's growth is not known any better, nothing is refuted
+SLIGHT = 0.01  # of what is held over time: a repair that changes no more was not run, or its effect is elsewhere
 FEW = 3  # iterations without which nothing is judged
+AS_WRITTEN = (
+    "as written it grows, and what grows was allocated where the finding says; there is no edit to compare with"
+)
 NO_EDIT = "memlint has no edit to compare with"
 PRETENDED = "fake tensors do no work, so how long they take says nothing: use --device cpu or cuda"
 ELSEWHERE = "less is used once repaired, but what allocates it leads neither to the finding nor to what it keeps"
 FREES = "without the line more is alive: it does free something"
+NO_DIFFERENCE = "what is called does the same once repaired: its cost shows elsewhere, or never here"
+OTHER_SIZES = "the peak is no lower once repaired, but with sizes that memlint has chosen"
+STUMBLED = "statements of the loop failed with what stands for what is not there, and were passed over"
+OTHER_WAY = "repaired, the run went another way, past the flagged line"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
 ON_CPU = "on a CPU there is no device to wait for, so the time says nothing: use --device cuda"
 WHOLE = "it runs once in its script, which as a whole takes no less once repaired"
@@ -192,6 +200,8 @@ def judge(
     verdict = replace(verdict, measure=measure, evidence=evidence)
     if saved and evidence and not evidence.supports(getattr(before, measure) - getattr(after, measure)):
         return replace(verdict, reason=ELSEWHERE)
+    if saved and data["before"].get("hits") and not data["after"].get("hits", 1):
+        return replace(verdict, measure="", reason=OTHER_WAY)
     if saved:
         return replace(verdict, status=CONFIRMED)
     if "hits" in data["before"] and not data["before"]["hits"]:
@@ -199,6 +209,8 @@ def judge(
     if absent := data["before"].get("absent"):
         said = ", ".join(absent[:3])
         return replace(verdict, measure="", reason=f"in the loop torch ({said}) is to compute with what is not there")
+    if data["before"].get("stumbled"):
+        return replace(verdict, measure="", reason=STUMBLED)
     if claim is not Claim.TIME and not before.churn and not after.churn:
         return replace(verdict, measure="", reason=IDLE)
     host = before.host_growth - after.host_growth
@@ -207,8 +219,11 @@ def judge(
         figures = f"{host / 1024:,.1f} KiB less an iteration, give or take {noise / 1024:,.1f}"
         return replace(verdict, measure="host_growth", reason=f"on the host, {figures}: raise --steps")
     own = not data["before"].get("stood", tier in ("called", "isolated"))  # whether the sizes are the program's own
-    if claim is Claim.PEAK and not own and _area(data["before"]) > _area(data["after"]):
-        return replace(verdict, reason=SIZES, own=bool(data["before"].get("own")))
+    held, less = _area(data["before"]), _area(data["after"])
+    if not own and claim is not Claim.EQUAL and held and abs(held - less) <= SLIGHT * held:
+        return replace(verdict, measure="", reason=NO_DIFFERENCE)
+    if claim is Claim.PEAK and not own and (held > less or data["before"].get("stood")):
+        return replace(verdict, reason=SIZES if held > less else OTHER_SIZES, own=bool(data["before"].get("own")))
     if data["before"].get("whole"):
         return replace(verdict, measure="", reason=WHOLE)
     reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
@@ -222,7 +237,11 @@ def _area(arm: dict[str, Any]) -> float:
 
 
 def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: Origin | None, alone: str) -> Verdict:
-    """What there is to say where no repair was run: the cost as written, undecided."""
+    """What there is to say where no repair was run: the cost as written.
+
+    That decides only a claim of growth, and only where the stacks of what grows lead to lines that the finding names:
+    every other claim is a comparison.
+    """
     before = Measurement.of(data["before"])
     short = before.failure or few(before.iterations)
     reason = alone if before.iterations >= FEW else f"{alone}, and as written, {short}"
@@ -232,7 +251,14 @@ def _alone(claim: Claim, data: dict[str, Any], tier: str, device: str, origin: O
     measure = measure if before.iterations >= FEW else ""
     evidence = weigh(claim, data["before"].get("evidence"), origin) if measure not in ("", "host_growth") else None
     name = data.get("device", device)
-    return Verdict(UNDECIDED, claim, tier, name, reason, before, None, measure=measure, evidence=evidence)
+    verdict = Verdict(UNDECIDED, claim, tier, name, reason, before, None, measure=measure, evidence=evidence)
+    if alone != NO_EDIT or measure != "device_growth" or origin is None or not on_device(before):
+        return verdict
+    named = weigh(claim, data["before"].get("evidence"), replace(origin, anywhere=False))
+    doubtful = data["before"].get("doubt") or not data["before"].get("hits", 1)
+    if doubtful or named is None or not named.supports(before.device_growth):
+        return verdict
+    return replace(verdict, status=CONFIRMED, reason=AS_WRITTEN, evidence=named)
 
 
 def few(iterations: int) -> str:
@@ -242,8 +268,12 @@ def few(iterations: int) -> str:
 
 def grows(arm: Measurement) -> bool:
     """Whether it grows from one iteration to the next beyond noise, on the device or on the host."""
-    on_device = arm.device_growth > max(BLOCK, SIGMAS * arm.device_noise)
-    return on_device or arm.host_growth > max(BLOCK, SIGMAS * arm.host_noise)
+    return on_device(arm) or arm.host_growth > max(BLOCK, SIGMAS * arm.host_noise)
+
+
+def on_device(arm: Measurement) -> bool:
+    """Whether it grows on the device from one iteration to the next beyond noise."""
+    return arm.device_growth > max(BLOCK, SIGMAS * arm.device_noise)
 
 
 def _saving(claim: Claim, before: Measurement, after: Measurement) -> tuple[str, bool]:

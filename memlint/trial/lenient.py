@@ -9,12 +9,13 @@ the loop itself does stays as written, but for values that are absent there too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from memlint.trial.watch import HIT, Place, definition, own
 
 STAND, HOLD, ITEMS, FAILURE = "__memlint_stand__", "__memlint_hold__", "__memlint_items__", "__memlint_failure__"
-BRIEFLY, SOON = "__memlint_briefly__", "__memlint_soon__"
+BRIEFLY, SOON, NOTE = "__memlint_briefly__", "__memlint_soon__", "__memlint_note__"
+OPENED = "__memlint_opened__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _KEPT = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 
@@ -57,10 +58,11 @@ def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
             yield from _scopes(inner, f"{prefix}.{inner.name}" if prefix else inner.name)
 
 
-def soften(tree: ast.Module, chain: Sequence[str], watched: ast.AST | None) -> ast.Module:
+def soften(tree: ast.Module, chain: Sequence[str], watched: ast.AST | None, *, ends: bool = False) -> ast.Module:
     """Rewrite ``tree`` itself: every scope of ``chain`` is lenient up to its goal, the call of the next or ``watched``.
 
-    No line is added, so that tracebacks keep their numbers.
+    Where it ``ends`` there, the last scope has nothing behind ``watched`` but what reads its results, up to the next
+    loop. No line is added, so that tracebacks keep their numbers.
     """
     scopes = chain if chain[0] == "" else ("", *chain)
     found = [(name, definition(tree, Place(name))) for name in scopes]
@@ -68,14 +70,38 @@ def soften(tree: ast.Module, chain: Sequence[str], watched: ast.AST | None) -> a
         if scope is None:
             continue
         following = found[index + 1][0].rpartition(".")[2] if index + 1 < len(found) else ""
-        softener = _Softener(watched if index == len(found) - 1 else None, following if name in chain else "")
-        scope.body = softener.body(scope.body)
+        last = index == len(found) - 1
+        softener = _Softener(watched if last else None, following if name in chain else "", _assigned(scope))
+        scope.body = softener.body(_until(scope.body, watched) if ends and last else scope.body)
     return ast.fix_missing_locations(tree)
 
 
+def _assigned(scope: ast.AST) -> Iterator[str]:
+    """Names that ``scope`` itself assigns, where they are its own."""
+    declared = {name for n in own(scope) if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
+    return (
+        name for name in bound(ast.Module(getattr(scope, "body", []), [])) if "." not in name and name not in declared
+    )
+
+
+def _until(statements: list[ast.stmt], goal: ast.AST | None) -> list[ast.stmt]:
+    """``statements`` up to the one with ``goal``, and on to the last that reads its results, or to the next loop."""
+    at = next((i for i, s in enumerate(statements) if any(n is goal for n in (s, *own(s)))), None)
+    if at is None:
+        return statements
+    results, end = set(bound(statements[at], definitions=False)), at + 1
+    for index, statement in enumerate(statements[at + 1 :], at + 1):
+        if isinstance(statement, (ast.For, ast.While)):
+            break
+        if any(isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in results for n in own(statement)):
+            end = index + 1
+    return statements[:end]
+
+
 class _Softener:
-    def __init__(self, watched: ast.AST | None, following: str) -> None:
+    def __init__(self, watched: ast.AST | None, following: str, names: Iterable[str] = ()) -> None:
         self._watched = watched
+        self._bound = set(names)
         self._following = following
 
     def _leads(self, node: ast.AST) -> bool:
@@ -90,18 +116,31 @@ class _Softener:
 
     def _statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if node is self._watched:
+            yield from self._there(node)
             if isinstance(node, ast.For):
                 node.iter = _items(node.iter, node.lineno)
             if isinstance(node, (ast.For, ast.While)):
                 for inner in node.body:
                     _hold_inside(inner)
+                node.body = _stumbling(node.body)
             yield node
         elif self._leads(node):
             yield from self._towards(node)
-        elif isinstance(node, _KEPT) or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+        elif isinstance(node, _KEPT) or _first(node):
             yield node
         elif not (isinstance(node, ast.Return) and (self._watched or self._following)):
             yield from _tried(node)
+
+    def _there(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        """Stand-ins for the names of this scope that ``node`` reads and that no branch that was taken has bound."""
+        own_names = set(bound(node, definitions=False))
+        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        for name in sorted((read & self._bound) - own_names):
+            seen = ast.copy_location(ast.Expr(_load(name)), node)
+            handler = ast.ExceptHandler(
+                ast.Name("NameError", ast.Load()), None, [_assign(name, _call(STAND, ast.Constant(name)), node)]
+            )
+            yield ast.copy_location(ast.Try([seen], [handler], [], []), node)
 
     def _towards(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if isinstance(node, ast.If) and not self._leads(node.test):
@@ -110,6 +149,10 @@ class _Softener:
             return
         if isinstance(node, ast.For) and not self._leads(node.iter):
             node.iter = _items(node.iter, node.lineno)
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if not self._leads(item.context_expr):
+                    item.context_expr = ast.copy_location(_call(OPENED, _later(item.context_expr)), item.context_expr)
         for field in ("body", "orelse", "finalbody"):
             inner = getattr(node, field, None)
             if isinstance(inner, list):
@@ -134,9 +177,49 @@ def _tried(node: ast.stmt) -> Iterator[ast.stmt]:
         after = [
             _assign(name, _call(HOLD, ast.Constant(name), _load(name)), node) for name in names if name in _plain(node)
         ]
-    body: list[ast.stmt] = [node, *after]
-    handlers = [ast.ExceptHandler(ast.Name(FAILURE, ast.Load()), None, handler)]
-    yield ast.copy_location(ast.Try(body, handlers, [], []), node)
+    yield _try([node, *after], handler)
+
+
+def _try(body: list[ast.stmt], handler: list[ast.stmt], *arguments: ast.expr) -> ast.stmt:
+    """``body``, and where that fails a note of it and ``handler``."""
+    noted = ast.copy_location(ast.Expr(_call(NOTE, *arguments)), body[0])
+    handlers = [ast.ExceptHandler(ast.Name(FAILURE, ast.Load()), None, [noted, *handler])]
+    return ast.copy_location(ast.Try(body, handlers, [], []), body[0])
+
+
+def _stumbling(block: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a watched loop, which go on where one fails that the finding does not hang on.
+
+    Only the flagged statement, and what differentiates or takes a step, fails as it would.
+    """
+    made: list[ast.stmt] = []
+    for index, node in enumerate(block):
+        counted = index > 0 and isinstance(block[index - 1], ast.Expr) and _counts(block[index - 1].value)  # type: ignore[attr-defined]
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list) and inner and not isinstance(node, _DEFINITIONS):
+                setattr(node, field, _stumbling(inner))
+        for handler in getattr(node, "handlers", []):
+            handler.body = _stumbling(handler.body)
+        simple = isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Assert, ast.Delete))
+        if not simple or counted or any(_counts(n) or _learns(n) for n in ast.walk(node)):
+            made.append(node)
+            continue
+        names = dict.fromkeys(bound(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else {}
+        made.append(_try([node], [_assign(name, _either(name), node) for name in names], ast.Constant(True)))
+    return made
+
+
+def _learns(node: ast.AST) -> bool:
+    """Whether ``node`` differentiates, or changes weights or gradients."""
+    return isinstance(node, ast.Attribute) and node.attr in ("backward", "step", "zero_grad")
+
+
+def _first(node: ast.stmt) -> bool:
+    """Whether ``node`` is a docstring or an import from the future, which stand where they stand."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _plain(node: ast.stmt) -> set[str]:
@@ -237,6 +320,11 @@ def _assign(name: str, value: ast.expr, at: ast.stmt) -> ast.stmt:
     target = _load(name)
     target.ctx = ast.Store()  # type: ignore[attr-defined]
     return ast.copy_location(ast.Assign([target], value), at)
+
+
+def _later(value: ast.expr) -> ast.expr:
+    """A function that gives ``value``."""
+    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
 
 
 def _load(name: str) -> ast.expr:

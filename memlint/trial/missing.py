@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import importlib.abc
 import importlib.machinery
@@ -22,6 +23,7 @@ _PASSES_ON = re.compile(
 )
 _WORKS = re.compile(r"scal|backward|step|optim|accelerat|fabric|engine", re.I)  # goes on with a graph by itself
 _MODEL = re.compile(r"Module|Model|Layer|Net|Encoder|Decoder|Conv|Loss|Task|Transformer", re.I)
+_ENUM = re.compile(r"Enum$")
 _BOARD = os.path.join(os.path.dirname(os.path.realpath(torch.__file__)), "utils", "tensorboard", "")
 _CAUGHT = re.compile(r"ImportError|ModuleNotFoundError|Exception|BaseException|^$")
 
@@ -87,6 +89,11 @@ class Missing:
             self.computed.append(name)
         return Missing(f"{self.path}()", tensors)
 
+    def __or__(self, other: Any) -> Any:
+        return self  # of types
+
+    __ror__ = __or__
+
     def __getitem__(self, key: Any) -> Any:
         return Missing(f"{self.path}[…]", self.tensors)
 
@@ -95,8 +102,10 @@ class Missing:
     def __delitem__(self, key: Any) -> None: ...
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        if _ENUM.search(self.path):
+            return () if any(isinstance(b, enum.EnumMeta) for b in bases) else (enum.Enum,)
         base = BlankModule if _MODEL.search(self.path.rpartition(".")[2]) else Blank
-        return () if base in bases else (base,)
+        return () if any(isinstance(b, type) and issubclass(b, base) for b in bases) else (base,)
 
     def __instancecheck__(self, value: object) -> bool:
         return False
@@ -141,6 +150,8 @@ class Missing:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         import numpy
 
+        if re.search("shape|size", self.path.rpartition(".")[2]):
+            return numpy.array([NUMBER], dtype or "int64")
         return numpy.ones(NUMBER, dtype or "int64")
 
     @classmethod
@@ -171,6 +182,11 @@ def _arithmetic(name: str) -> Any:
             return Missing(self.path, (*self.tensors, *_tensors(others)))
         if self.tensors:
             return Missing(self.path, self.tensors)
+        if others and isinstance(others[0], (tuple, list)) and name in ("__add__", "__radd__"):  # a shape
+            whole = [NUMBER, *others[0]] if name == "__add__" else [*others[0], NUMBER]
+            return type(others[0])(whole)
+        if any(isinstance(other, str) for other in others):
+            return False if name in ("__lt__", "__le__", "__gt__", "__ge__") else Missing(self.path)
         result = getattr(float(NUMBER), name)(*(float(o) if isinstance(o, (int, Missing)) else o for o in others))
         return int(result) if isinstance(result, float) and result.is_integer() else result
 
@@ -212,11 +228,13 @@ class MissingFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, root: str) -> None:
         self._root = os.path.join(os.path.realpath(root), "")
         self.gone: list[str] = []
+        self.wanted: set[str] = set()  # packages without which the program does not go on, whatever it says itself
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """The specification of a module that is absent, None where the importer is not the project's."""
         parent = sys.modules.get(fullname.rpartition(".")[0])
-        if not isinstance(parent, MissingModule) and not self._asked_for():
+        wanted = fullname in self.wanted or isinstance(parent, MissingModule)
+        if not wanted and not self._asked_for():
             return None
         self.gone.append(fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)

@@ -183,9 +183,11 @@ def _figures(row: dict[str, Any]) -> list[str]:
 
 def _said(row: dict[str, Any]) -> str:
     """The verdict, or why there is none."""
+    if row["after"] is None and row["measure"]:
+        return "as written; no edit"
     if row["status"] != "undecided":
         return str(row["status"])
-    return "as written; no edit" if row["measure"] else f"undecided: {row['reason']}".replace("|", "\\|")
+    return f"undecided: {row['reason']}".replace("|", "\\|")
 
 
 def with_table(text: str, figures: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from memlint.roles import Use, uses
-from memlint.trial.batches import TARGET, Feed, dotted, iterations
+from memlint.trial.batches import TARGET, Feed, aliases, dotted, iterations
 from memlint.trial.guess import Guess
 from memlint.trial.watch import Place
 
@@ -46,6 +46,7 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
         r"path|dir$|_dir|folder|file|^name$|_name$|mode|prefix|phase|split|tag|^type$|dtype|backend|title|run_id",
         '"trial"',
     ),
+    (r"^max_?(iters?|iterations|steps?)$", "STEPS + 1"),
     (r"epoch|_?rounds?$|_?iters?$|iterations|_?steps?$|^n$|^num$|^max_", "1"),
     (r"freq|interval|every|patience|_step$", "10"),
     (r"classes|vocab|n_out|num_labels|out_dim|^k$", "10"),
@@ -59,6 +60,19 @@ _OF_TENSORS = frozenset(
     """to cuda cpu size shape view reshape flatten float long int bool squeeze unsqueeze detach mean sum max min dim
     device dtype numel transpose permute t T item""".split()
 )
+_OF_OPTIMIZERS = frozenset("step zero_grad param_groups state_dict load_state_dict state defaults optimizer".split())
+_ONLY_OF_TENSORS = frozenset(
+    """to cuda cpu size shape view reshape unsqueeze squeeze detach numel permute transpose contiguous expand expand_as
+    gather masked_fill scatter_ new_zeros new_ones flatten argmax softmax unbind repeat_interleave matmul bmm
+    clone""".split()
+)
+_OF_MODULES = frozenset(
+    """parameters named_parameters train eval to cuda cpu state_dict load_state_dict zero_grad modules children apply
+    half float double forward named_modules named_children buffers named_buffers requires_grad_ share_memory training
+    module add_module get_parameter generate device config no_sync register_forward_hook register_buffer type bfloat16
+    register_full_backward_hook compile""".split()
+)
+_OF_MAPPINGS = frozenset("get items keys values pop setdefault update copy".split())
 _CHANNELS = re.compile(r"(^|_)channels?$|^nc$|^in_chans?$|^image_channels")
 _SIDE = re.compile(
     r"^(im(age|g)?_?(size|dim|side|h|height|w|width|sz))$|^(crop|input|image|img)_?(size|res)$|^resolution$"
@@ -103,6 +117,7 @@ class Roles:
         self._targets = dict(iterations(self._scope))
         self._feed = Feed(self._scope, self._uses, self._targets, guess, bool(model))
         self._setup = Setup()
+        self._keys = _keys(tree)
         self.quiet = "Quiet()"  # an expression for what only takes notes
 
     def make(self) -> Setup:
@@ -152,7 +167,7 @@ class Roles:
             elif role == "loader":
                 made[name] = f"Batches(STEPS + 1, lambda: {self._feed.batch(name)})"
             elif role == "options" and not _OPTIONS.search(name):
-                fields = sorted(a for a in self._uses[name].attributes if not a.startswith("_"))
+                fields = sorted(a for a in self._uses.get(name, Use()).attributes if not a.startswith("_"))
                 if any(self._uses.get(f"{name}.{a}", Use()).attributes - _OF_TENSORS for a in fields):
                     continue  # its parts are no tensors
                 made[name] = f"Output({', '.join(f'{a}={self._feed.element(a, last=False)}' for a in fields)})"
@@ -205,8 +220,10 @@ class Roles:
             return known
         if name in self._targets and by_name not in ("options", "model"):
             return "loader"
+        if by_name == "optimizer" and use.attributes and not use.attributes & _OF_OPTIMIZERS:
+            by_name = "options"
         if by_name == "options":
-            return "options" if use.attributes else "quiet"
+            return "options" if use.attributes or name in self._keys else "quiet"
         if by_name == "scaler" and use.called:
             return "quiet"
         if by_name == "criterion" and not (use.called or self._passed_on(name)):
@@ -221,7 +238,7 @@ class Roles:
             return "model"
         if (
             self._fed(name)
-            or use.attributes & {"to", "size", "shape", "cuda"}
+            or use.attributes & _ONLY_OF_TENSORS
             or TARGET.search(last)
             or last in ("x", "inputs", "images", "batch")
         ):
@@ -232,7 +249,14 @@ class Roles:
                 if not use.calls and not any(self._uses.get(f"{name}.{a}", Use()).called for a in use.attributes)
                 else "quiet"
             )
-        return "number"
+        return "tensor" if self._forwards(name) else "number"
+
+    def _forwards(self, name: str) -> bool:
+        """Whether ``name`` is a parameter of a module's ``forward`` that has no default."""
+        function = self._function
+        if not isinstance(function, ast.FunctionDef) or function.name != "forward" or self._owner is None:
+            return False
+        return name in {a.arg for a in function.args.args[1:]} - set(_defaults(function.args))
 
     def _passed_on(self, name: str) -> bool:
         return any(isinstance(c, ast.Call) and any(dotted(a) == name for a in c.args) for c in ast.walk(self._scope))
@@ -289,7 +313,8 @@ class Roles:
             fields = [
                 f"{a}={self._made(f'{variable}_{a}', f'{name}.{a}', self._plain_role(f'{name}.{a}'))}" for a in known
             ]
-            return f"SimpleNamespace({', '.join(fields)})"
+            others = [] if self.quiet == "Quiet()" else [self.quiet]
+            return f"Options({', '.join([*others, *fields])})"
         if role == "tensor":
             return self._feed.element(name.rpartition(".")[2], last=False) + ".to(device)"
         return {
@@ -307,13 +332,15 @@ class Roles:
 
     def _attributes(self, name: str) -> set[str]:
         """Every attribute that the file reads from options called ``name``."""
-        return uses(self._tree).get(name, Use()).attributes | self._uses.get(name, Use()).attributes
+        read = uses(self._tree).get(name, Use()).attributes | self._uses.get(name, Use()).attributes
+        return (read | self._keys.get(name, set())) - _OF_MAPPINGS
 
     def _number(self, name: str) -> str:
         last = name.rpartition(".")[2].lower()
         if last in re.findall(r"\w+", self._place.source.lower()):
             return "STEPS"
-        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), UNKNOWN)
+        unknown = {"whole": "2", "tensor": f"{self._guess.inputs}.to(device)"}.get(self._guess.unknown, UNKNOWN)
+        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), unknown)
 
     def _epochs(self) -> bool:
         """Whether the watched loop runs over epochs, with whole loaders inside."""
@@ -327,9 +354,14 @@ class Roles:
         if self._model:
             return self._model
         gives = self._feed.gives(name)
-        return (
-            f'StandIn("{self._guess.kind}")' if gives == "logits" else f'StandIn("{self._guess.kind}", gives="{gives}")'
-        )
+        also = {
+            attribute: "optimizer" if "optim" in attribute else self._feed.gives(f"{name}.{attribute}")
+            for known in (name, *aliases(self._scope, name))
+            for attribute in sorted(self._uses.get(known, Use()).attributes - _OF_MODULES)
+            if "optim" in attribute or self._uses.get(f"{known}.{attribute}", Use()).called
+        }
+        words = [f'"{self._guess.kind}"'] + [f'gives="{gives}"'] * (gives != "logits") + [f"also={also}"] * bool(also)
+        return f"StandIn({', '.join(words)})"
 
     def _instance(self, order: tuple[str, ...]) -> None:
         """The object whose method is flagged: its class's arguments, and the attributes that its methods read."""
@@ -362,7 +394,9 @@ class Roles:
         for parameter_name, name, role in roles:
             arguments[parameter_name] = self._made(f"its_{parameter_name}", name, role)
         read = self._uses.get("self", Use()).attributes - methods
-        extra = {a: self._role(f"self.{a}") for a in sorted(read & built)} if owner.bases or start is not None else {}
+        inherited = any(ast.unparse(base).rpartition(".")[2] not in ("object", "Module", "ABC") for base in owner.bases)
+        lacked_here = read if inherited or owner.decorator_list else read & built
+        extra = {a: self._role(f"self.{a}") for a in sorted(lacked_here)} if owner.bases or start is not None else {}
         attributes: dict[str, str] = {}
         for attribute, role in sorted(
             extra.items(), key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order)
@@ -411,6 +445,16 @@ def _constants(tree: ast.Module) -> dict[str, int]:
             value = next((k.value for k in node.keywords if k.arg == "default"), None)
         if name and isinstance(value, ast.Constant) and type(value.value) is int:
             found.setdefault(name.lower(), value.value)
+    return found
+
+
+def _keys(tree: ast.Module) -> dict[str, set[str]]:
+    """The keys, as names, by which the file reads each name."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and (name := dotted(node.value)):
+            if isinstance(node.slice.value, str) and node.slice.value.isidentifier():
+                found.setdefault(name, set()).add(node.slice.value)
     return found
 
 

@@ -36,8 +36,11 @@ class Spec:
             the module has `setup` and `target` itself.
         chain: the scopes that are run leniently (`lenient.soften`), from a start that can be called ("": the file is
             run as a script) to `function`; empty where everything runs as written.
-        flagged: line (from 1) and column (from 0, in bytes) of the flagged statement as written, whose runs are
-            counted.
+        ends: what runs leniently, and not in a loop, ends where the flagged statement has run (`lenient.soften`).
+        flagged: by arm, line (from 1) and column (from 0, in bytes) of the flagged statement or of what has taken its
+            place, to which what runs leniently leads, and whose runs are counted.
+        patience: seconds after which the iterations of an arm end early (`ticks.Watch`), None for never.
+        fills: ``zero_grad`` fills gradients with zeros unless told otherwise, as torch did before 2.0.
         batch: examples in a batch that memlint makes, None for the usual number.
         device: "fake", "cpu" or "cuda:N".
         device_limit: bytes of device memory for one arm.
@@ -56,15 +59,18 @@ class Spec:
     compare: bool = True
     device_limit: int | None = None
     chain: tuple[str, ...] = ()
-    flagged: tuple[int, int] | None = None
+    ends: bool = False
+    flagged: dict[str, tuple[int, int]] = field(default_factory=dict)
+    fills: bool = False
     batch: int | None = None
+    patience: float | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one trial may take: ``timeout`` in seconds for both arms, ``memory`` in bytes of resident host memory."""
 
-    timeout: float = 120.0
+    timeout: float = 60.0
     memory: int | None = 8 << 30
 
 

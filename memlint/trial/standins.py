@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -101,17 +102,45 @@ class Output(dict[str, Any]):
         return list(self.values())[key] if isinstance(key, (int, slice)) else super().__getitem__(key)
 
 
+class Options:
+    """Settings by attribute and by key. Others than those given are ``other``, where that is given."""
+
+    def __init__(self, other: Any = None, **given: Any) -> None:
+        vars(self).update(given)
+        self._other = other
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or self._other is None:
+            raise AttributeError(f"the options have no {name}")
+        return getattr(self._other, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return getattr(self, str(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        setattr(self, str(key), value)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in vars(self)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The setting, or ``default``."""
+        return vars(self).get(key, default)
+
+
 class StandIn(nn.Module):
     """A small network in place of a model that cannot be built: takes whatever batch it is given.
 
     ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with
-    loss, logits and hidden states), or several of these joined by commas, as a tuple.
+    loss, logits and hidden states), or several of these joined by commas, as a tuple. ``also`` says the same of methods
+    of the model's own by name; "optimizer" is one over its weights.
     """
 
     made = 0  # how many there have been
 
-    def __init__(self, kind: str = "classes", gives: str = "logits") -> None:
+    def __init__(self, kind: str = "classes", gives: str = "logits", also: dict[str, str] | None = None) -> None:
         super().__init__()
+        self._also = also or {}
         StandIn.made += 1
         self.kind, self.gives = kind, gives
         self.embedding = nn.Embedding(CLASSES, WIDTH) if kind == "tokens" else None
@@ -124,6 +153,9 @@ class StandIn(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs for the first tensor among the arguments."""
+        return self._given(self.gives, *args, **kwargs)
+
+    def _given(self, gives: str, *args: Any, **kwargs: Any) -> Any:
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
         if not tensors:
             found = [
@@ -132,6 +164,8 @@ class StandIn(nn.Module):
                 for t in (a.values() if isinstance(a, dict) else a if isinstance(a, (list, tuple)) else ())
             ]
             tensors = [t for t in found if isinstance(t, torch.Tensor)]
+        if not tensors:
+            return None
         x = self._features(tensors[0])
         hidden = self.body(x)
         logits = self.head(hidden)
@@ -139,8 +173,17 @@ class StandIn(nn.Module):
             logits = logits.movedim(-1, 1)
         loss = logits.float().pow(2).mean()
         parts = {"logits": logits, "loss": loss, "output": Output(loss=loss, logits=logits, last_hidden_state=hidden)}
-        chosen = tuple(parts[name] for name in self.gives.split(","))
+        chosen = tuple(parts[name] for name in gives.split(","))
         return chosen if len(chosen) > 1 else chosen[0]
+
+    def __getattr__(self, name: str) -> Any:
+        gives = vars(self).get("_also", {}).get(name)
+        if gives is None:
+            return super().__getattr__(name)
+        if gives == "optimizer":
+            vars(self)[name] = _Descent(self.parameters(), lr=0.01)
+            return vars(self)[name]
+        return lambda *args, **kwargs: self._given(gives, *args, **kwargs)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
         """The batch with as many features as the first layer takes, padded with zeros or cut."""
@@ -162,6 +205,13 @@ class StandIn(nn.Module):
         return words
 
 
+class _Descent(torch.optim.SGD):
+    """An optimizer that a model has, as an attribute or from a method."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Descent:
+        return self
+
+
 class Batches:
     """A loader of ``steps`` batches, each made anew by ``make`` on the host."""
 
@@ -176,6 +226,12 @@ class Batches:
 
     def __iter__(self) -> Iterator[Any]:
         return (self.make() for _ in range(self.steps))
+
+    def get_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """One batch, as loaders of a program's own give it."""
+        return self.make()
+
+    next_batch = get_batch
 
 
 class Quiet:
@@ -230,7 +286,12 @@ def fitted(model: nn.Module, device: Any) -> tuple[str, torch.Tensor]:
 
 
 def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -> Any:
-    """An object of ``cls``, built with ``arguments`` or else bare; the ``attributes`` that it lacks are set."""
+    """An object of ``cls``, built with ``arguments`` or else bare; the ``attributes`` that it lacks are set.
+
+    A model or an optimizer that is None so far is lacking.
+    """
+    if abstract := getattr(cls, "__abstractmethods__", ()):
+        cls = type(cls)(cls.__name__, (cls,), {name: Quiet() for name in abstract})
     try:
         made = cls(**arguments)
     except Exception:
@@ -238,6 +299,8 @@ def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -
         if isinstance(made, nn.Module):
             nn.Module.__init__(made)
     for name, value in attributes.items():
-        if not hasattr(made, name):
-            setattr(made, name, value)
+        weights = isinstance(value, (nn.Module, torch.optim.Optimizer))
+        if not hasattr(made, name) or (weights and getattr(made, name) is None):
+            with contextlib.suppress(AttributeError):  # a property that needs what is not there
+                setattr(made, name, value)
     return made

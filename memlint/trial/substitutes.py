@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import sys
 import time
 import types
 import weakref
@@ -15,10 +16,12 @@ from unittest import mock
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, ITEMS, SOON, STAND
+from memlint.trial.checkpoints import Checkpoint
+from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, ITEMS, NOTE, OPENED, SOON, STAND
 from memlint.trial.missing import Blank, Missing
 from memlint.trial.standins import Batches, Quiet
 
+NOTED = 40  # failures of which the text is kept
 BRIEF = 0.5  # seconds that a loop before the flagged one may take
 _SCALARS = ("loss", "cost", "err")
 
@@ -28,10 +31,14 @@ class Substitutes:
 
     Attributes:
         stood: the names that have got one.
+        failures: what statements failed with that were passed over, at most `NOTED`, those of the watched loop first.
+        stumbled: how many in the watched loop were.
     """
 
     def __init__(self, harness: types.ModuleType | None, device: Any, steps: int) -> None:
         self.stood: list[str] = []
+        self.failures: list[str] = []
+        self.stumbled = 0
         self._steps = steps
         self._known: dict[str, Any] = {}
         self._started: dict[int, float] = {}
@@ -47,7 +54,25 @@ class Substitutes:
             FAILURE: (Exception, SystemExit),
             BRIEFLY: briefly,
             SOON: self.soon,
+            NOTE: self.note,
+            OPENED: self.opened,
         }
+
+    def note(self, looped: bool = False) -> None:
+        """A statement has failed, one of the watched loop if ``looped``."""
+        error = sys.exc_info()[1]
+        self.stumbled += looped
+        text = f"{type(error).__name__}: {error}"
+        if len(self.failures) < NOTED and text not in self.failures:
+            self.failures.insert(min(self.stumbled - 1, len(self.failures)) if looped else len(self.failures), text)
+
+    def opened(self, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, or something absent, to be used in a ``with`` statement."""
+        try:
+            return make()
+        except (Exception, SystemExit):
+            self.note()
+            return Missing("file")
 
     def stand(self, name: str) -> Any:
         """A stand-in for what ``name`` should have been bound to."""
@@ -63,10 +88,12 @@ class Substitutes:
     def hold(self, names: Any, value: Any) -> Any:
         """``value``, or where it is absent (or a loader of what is absent), stand-ins for ``names``."""
         if isinstance(names, tuple):
-            if isinstance(value, Missing):
+            if isinstance(value, Missing) and not isinstance(value, Checkpoint):
                 return tuple(self.hold(name, value) for name in names)
             if isinstance(value, (tuple, list)) and len(value) == len(names) and _absent(value):
                 return tuple(self.hold(name, item) for name, item in zip(names, value, strict=True))
+            return value
+        if isinstance(value, Checkpoint):
             return value
         if isinstance(value, Missing):
             if value.tensors:
@@ -159,10 +186,22 @@ def options_given() -> Iterator[None]:
                 action.nargs = "?" if not action.option_strings else action.nargs
                 if action.default is None:
                     action.default = _value(action)
-        return parse(self, *args, **kwargs)
+        namespace, rest = parse(self, *args, **kwargs)
+        if type(namespace) is argparse.Namespace:
+            namespace.__class__ = Given
+        return namespace, rest
 
     with mock.patch.object(argparse.ArgumentParser, "parse_known_args", lenient):
         yield
+
+
+class Given(argparse.Namespace):
+    """Options of a command line. Those that the program sets later, or elsewhere, are absent."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Missing(name)
 
 
 @contextlib.contextmanager

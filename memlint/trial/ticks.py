@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+LEAST = 4  # iterations that are run however long they take
 GRACE = 3  # times that a loop may start again after the last step before the run is cut short
 
 
@@ -28,11 +31,15 @@ class Reader(Protocol):
 
 
 class Watch:
-    """Counts the iterations of the watched loop, reads the meter after each, and ends the loop after ``steps``."""
+    """Counts the iterations of the watched loop, reads the meter after each, and ends the loop after ``steps``.
 
-    def __init__(self, meter: Reader, steps: int) -> None:
+    Where they take more than ``patience`` seconds, it ends after fewer, but not before `LEAST`.
+    """
+
+    def __init__(self, meter: Reader, steps: int, patience: float = math.inf) -> None:
         self._meter = meter
         self.steps = steps
+        self._late = time.monotonic() + patience
         self._overtime = 0
         self._inside = False
 
@@ -45,6 +52,8 @@ class Watch:
         """An iteration has ended."""
         if self.count < self.steps:
             self._meter.read()
+            if self.count >= LEAST and time.monotonic() > self._late:
+                self.steps = self.count
             if self.count == self.steps:
                 self._meter.testify()
 
@@ -76,6 +85,9 @@ class Watch:
         """The loop has ended, in whatever way, and what it has made is still there."""
         self._meter.testify()
 
+    def called(self) -> None:
+        """A call that is an iteration has ended."""
+
     def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, each of whose calls is an iteration; after the last step a call ends the run."""
 
@@ -87,6 +99,7 @@ class Watch:
             try:
                 return function(*args, **kwargs)
             finally:
+                self.called()
                 self.tick()
 
         return watched

@@ -68,6 +68,12 @@ def bytes_at(text: str, line: int, column: int) -> tuple[int, int]:
     return line, len(_LINE_END.split(text)[line - 1][: column - 1].encode())
 
 
+def position(text: str, offset: int) -> tuple[int, int]:
+    """The same for an offset in characters."""
+    lines = _LINE_END.split(text[:offset])
+    return len(lines), len(lines[-1].encode())
+
+
 def decorated(tree: ast.Module, line: int) -> str:
     """The dotted path of the function that a decorator at ``line`` decorates, or ""."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from memlint.rule import Finding
 from memlint.source import Source
 from memlint.trial.confirm import Confirmer, Outcome, Settings, alone
-from memlint.trial.judge import CONFIRMED
+from memlint.trial.judge import CONFIRMED, FEW
 
 ALONE = "once the other findings of the function are repaired"
 
@@ -36,35 +36,42 @@ def outcomes(
     findings: Sequence[tuple[Finding, Source]],
     began: Callable[[Finding], None] = lambda finding: None,
 ) -> list[Outcome]:
-    """The outcomes of ``findings`` in their order; ``began`` is told when one is taken up. Raises `run.TrialError`.
-
-    What is not confirmed is tried again with the other findings of its function repaired in both arms.
-    """
+    """The outcomes of ``findings`` in their order; ``began`` is told when one is taken up. Raises `run.TrialError`."""
     free: queue.SimpleQueue[Confirmer] = queue.SimpleQueue()
     for confirmer in confirmers:
         free.put(confirmer)
 
-    def confirmed(found: tuple[Finding, Source]) -> Outcome:
+    def taken(found: tuple[Finding, Source]) -> Outcome:
         confirmer = free.get()
         try:
             began(found[0])
-            outcome = confirmer.outcome(*found)
-            if outcome.verdict.status != CONFIRMED and outcome.verdict.measure and found[0].fix and found[0].fix.edits:
-                rest = alone(*found, [finding for finding, source in findings if source is found[1]])
-                again = confirmer.outcome(found[0], rest) if rest is not None else outcome
-                if again.verdict.status == CONFIRMED:
-                    return replace(again, verdict=replace(again.verdict, reason=ALONE))
-            return outcome
+            return confirmed(confirmer, found, findings)
         finally:
             free.put(confirmer)
 
     if len(confirmers) == 1:
-        return [confirmed(found) for found in findings]
+        return [taken(found) for found in findings]
     with ThreadPoolExecutor(len(confirmers)) as pool:
         try:
-            return list(pool.map(confirmed, findings))
+            return list(pool.map(taken, findings))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for confirmer in confirmers:
                 confirmer.close()  # else the pool would wait for what still runs
             raise
+
+
+def confirmed(
+    confirmer: Confirmer, found: tuple[Finding, Source], findings: Sequence[tuple[Finding, Source]]
+) -> Outcome:
+    """The outcome of one of ``findings``. What is not confirmed is tried again with the others of its function repaired
+    in both arms. Raises `run.TrialError`."""
+    outcome = confirmer.outcome(*found)
+    before = outcome.verdict.before
+    ran = outcome.verdict.measure or (before is not None and before.iterations >= FEW)
+    if outcome.verdict.status != CONFIRMED and ran and found[0].fix and found[0].fix.edits:
+        rest = alone(*found, [finding for finding, source in findings if source is found[1]])
+        again = confirmer.outcome(found[0], rest) if rest is not None else outcome
+        if again.verdict.status == CONFIRMED:
+            return replace(again, verdict=replace(again.verdict, reason=ALONE))
+    return outcome
