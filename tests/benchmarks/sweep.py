@@ -342,7 +342,8 @@ def statements(tree: ast.Module, touched: Lines) -> list[str]:
         decorators = getattr(node, "decorator_list", [])
         for each in [*decorators, node]:
             said = [ast.dump(part) if isinstance(part, ast.AST) else repr(part) for part in parts(each)]
-            ends = [getattr(part, "end_lineno", 0) for part in parts(node)] if each is node else [each.end_lineno]
+            whole = each is not node or not hasattr(node, "body")
+            ends = [each.end_lineno] if whole else [getattr(part, "end_lineno", 0) for part in parts(node)]
             first, last = each.lineno - 1, max(each.lineno, *(end or 0 for end in ends), 0)
             if not any(
                 (start < last and first < end) or (start == end and first < start < last) for start, end in touched
