@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _DEPTH = 20_000
+_REMEMBERED = 4_000_000  # characters of files, after which what reading functions has brought is thrown away
 _PAYS = 2_000_000  # characters: below that, one process is done before others have begun
 _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes memory
 
@@ -162,16 +163,17 @@ class Run:
         try:
             return self._found(near)
         finally:
+            gc.unfreeze()
             if collecting:
                 gc.enable()
 
     def _found(self, near: list[str]) -> list[Finding]:
         rules = self.rules()
         selected = {path: self.selected(path, rules) for path in self._files}
-        readable, broken = self.readable()
-        found = [finding for finding in broken if "MEM000" in selected[finding.path]]
-        if readable:
-            found += self._analysed(readable, near, rules)
+        found = list(self._unreadable)
+        if self.report.sources:
+            found += self._analysed(list(self.report.sources.values()), near, rules)
+        found = [finding for finding in found if finding.code in selected[finding.path]]
         return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
 
     def rules(self) -> Registry:
@@ -187,15 +189,22 @@ class Run:
         readable: list[Source] = []
         broken = list(self._unreadable)
         for source in self.report.sources.values():
-            try:
-                source.tree  # noqa: B018
-            except SourceError as error:
-                broken.append(cannot_read(source.path, error, source))
-            except Exception as error:
-                broken.append(self.failed(source, "parsing", error))
-            else:
+            finding = self._unparsed(source)
+            if finding is None:
                 readable.append(source)
+            else:
+                broken.append(finding)
         return readable, broken
+
+    def _unparsed(self, source: Source) -> Finding | None:
+        """The finding of a file that cannot be parsed."""
+        try:
+            source.tree  # noqa: B018
+        except SourceError as error:
+            return cannot_read(source.path, error, source)
+        except Exception as error:
+            return self.failed(source, "parsing", error)
+        return None
 
     def _analysed(self, sources: list[Source], near: list[str], rules: Registry) -> Iterator[Finding]:
         library = self.library()
@@ -212,6 +221,11 @@ class Run:
             said = len(self.report.errors)
             return self._of_file(project, sources[number], rules), self.report.errors[said:]
 
+        unread = [source for source in sources if source.path not in project.names.modules]
+        yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
+        sources = [source for source in sources if source.path in project.names.modules]
+        self._since = 0
+        gc.freeze()  # trees stay: nobody need look for cycles among them
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
         jobs = self._jobs(sources)
@@ -223,6 +237,12 @@ class Run:
             progress(done, len(sources))
 
     def _of_file(self, project: Project, source: Source, rules: Registry) -> list[Finding]:
+        self._since += len(source.text)
+        if self._since > _REMEMBERED:  # functions that are needed once more are read once more
+            self._since = len(source.text)
+            project.unread()
+            project.names.drop()
+            gc.collect()
         try:
             raw = list(self._run_rules(project, source, self.active(source.path, rules)))
             return list(self.finished(source, raw, rules))

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from sys import intern
 from typing import Any
 
 from memlint.source import Source
@@ -26,6 +27,7 @@ _PLAIN = frozenset(
     "ctx op ops id attr arg kind type_comment asname level module rest simple is_async conversion".split()
 )
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal})
+_AGAIN = ("_extents", "_starts", "_outward", "_functions", "_stretches", "spelling")  # made of a text when asked for
 _SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
@@ -43,10 +45,17 @@ class Class:
     variables: dict[str, ast.expr] = field(default_factory=dict)
     fields: list[str] = field(default_factory=list)  # annotated names in order: what a dataclass is made of
     outer: Definition | None = None
+    bases: list[ast.expr] = field(default_factory=list)
 
     @property
     def full_name(self) -> str:
         return f"{self.module.label}.{self.qualname}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "node":
+            raise AttributeError(name)
+        self.module.load()
+        return self.node
 
 
 @dataclass(eq=False, repr=False)
@@ -63,36 +72,48 @@ class Definition:
     classes: dict[str, Class] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        node = self.node
+        self.line: int = getattr(node, "lineno", 1)
+        self.last_line: int = getattr(node, "end_lineno", None) or self.line
+        decorators = getattr(node, "decorator_list", ())
+        self.first_line: int = min((d.lineno for d in decorators), default=self.line)  # its text begins there
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "node":
+            raise AttributeError(name)
+        self.module.load()
+        return self.__dict__["node"]
+
     @property
     def full_name(self) -> str:
         return f"{self.module.label}.{self.qualname}"
 
+    @property
+    def is_top(self) -> bool:
+        """Whether it is the top level of a file."""
+        return not self.qualname
+
     @cached_property
     def text(self) -> str:
         """The function's own source text, nested functions included."""
-        if isinstance(self.node, ast.Module):
+        if self.is_top:
             return self.module.source.text
-        return "".join(self.module.source.lines[self.first_line - 1 : self.node.end_lineno])
-
-    @property
-    def first_line(self) -> int:
-        """The line that its text begins on: that of the first decorator, where it has one."""
-        decorators = getattr(self.node, "decorator_list", ())
-        return min((d.lineno for d in decorators), default=getattr(self.node, "lineno", 1))
+        return "".join(self.module.source.lines[self.first_line - 1 : self.last_line])
 
     def says(self, word: str | re.Pattern[str]) -> bool:
         """Whether its text holds a word, or a place that a pattern matches."""
-        if isinstance(self.node, ast.Module):
+        if self.is_top:
             return self.module.source.says(word)
         return word in self.text if isinstance(word, str) else word.search(self.text) is not None
 
     @cached_property
     def own_text(self) -> str:
         """Its text; of a file's top level, what stands outside functions and classes."""
-        if not isinstance(self.node, ast.Module):
+        if not self.is_top:
             return self.text
         lines, found, at = self.module.source.lines, [], 0
-        for stmt in self.node.body:
+        for stmt in self.body:
             if isinstance(stmt, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 found += lines[at : stmt.lineno - 1]
                 at = stmt.end_lineno or at
@@ -171,6 +192,11 @@ class Definition:
         return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.annotation is not None}
 
     @cached_property
+    def stated(self) -> dict[str, str]:
+        """The last part of the name that a parameter's annotation gives, by parameter."""
+        return {name: last_part(annotation) for name, annotation in self.annotations.items()}
+
+    @cached_property
     def tested(self) -> frozenset[str]:
         """Names that conditions of the function read: what an argument is matters most where it decides a branch."""
         found: set[str] = set()
@@ -213,11 +239,26 @@ def _docstring(node: ast.AST) -> ast.Expr | None:
     return None
 
 
+def last_part(node: ast.AST) -> str:
+    """The last part of a dotted name, written out or in quotes, of an ``Optional`` or the first of a union."""
+    if isinstance(node, ast.Subscript):
+        node = node.slice if last_part(node.value) == "Optional" else node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value.rpartition(".")[2]
+    if isinstance(node, ast.BinOp):
+        return last_part(node.left)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def words(text: str) -> frozenset[str]:
     """The identifiers in a text; numbers are among them where that is quicker."""
     if text.isascii():
-        return frozenset(text.encode().translate(_APART).decode().split())
-    return frozenset(_WORD.findall(text))
+        found = text.encode().translate(_APART).decode().split()
+    else:
+        found = _WORD.findall(text)
+    return frozenset(map(intern, set(found)))
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -269,7 +310,35 @@ class Module:
         self.name = self.label = name
         self.package = package
         self._kept: dict[tuple[str, str], list[Any]] = {}
+        self.loaded = True
+        self.variables: dict[str, ast.expr] = {}
         self._fill(source)
+
+    def drop(self) -> None:
+        """Let go of the syntax tree, and of what can be made of the text again. Whoever asks for a function's node next
+        has the file parsed once more: by then nothing may hold a piece of the old tree that is to be compared."""
+        for definition in self.definitions:
+            definition.parameters, definition.stated  # noqa: B018  asked of all functions, of each file
+            for name in ("node", "nodes", "defaults", "annotations", "text", "own_text", "code"):
+                definition.__dict__.pop(name, None)
+        for cls in self.every_class():
+            if self.loaded:
+                del cls.node
+        for name in _AGAIN:
+            self.__dict__.pop(name, None)
+        self._said.clear()
+        self.source.forget()
+        self.loaded = False
+
+    def load(self) -> None:
+        """Parse the file again after `drop`."""
+        fresh = Module(self.source, self.name, self.package)
+        self.loaded = True
+        for mine, other in zip(self.definitions, fresh.definitions, strict=True):
+            mine.node = other.node
+        for ours, its in zip(self.every_class(), fresh.every_class(), strict=True):
+            ours.node, ours.variables, ours.bases = its.node, its.variables, its.bases
+        self.variables = fresh.variables
 
     def replace(self, source: Source) -> None:
         """Take another text of the file. A function or class that is still there is the same object as before.
@@ -281,7 +350,7 @@ class Module:
             self._kept.setdefault(("function", definition.qualname), []).append(definition)
         for cls in self.every_class():
             self._kept.setdefault(("class", cls.qualname), []).append(cls)
-        for name in ("words", "_extents", "_starts", "_outward", "_functions", "_stretches", "spelling"):
+        for name in ("words", *_AGAIN):
             self.__dict__.pop(name, None)
         self._fill(source)
         self._kept.clear()
@@ -315,7 +384,7 @@ class Module:
         self.stars: list[str] = []
         self.functions: dict[str, Definition] = {}
         self.classes: dict[str, Class] = {}
-        self.variables: dict[str, ast.expr] = {}
+        self.variables = {}
         self.definitions: list[Definition] = []
         self._spelled: dict[re.Pattern[str], bool] = {}
         self._said: dict[str, set[Definition]] = {}
@@ -368,7 +437,7 @@ class Module:
     @cached_property
     def _functions(self) -> list[Definition]:
         """The functions by where their texts begin."""
-        return sorted((d for d, _, _ in self._extents), key=lambda d: (d.first_line, -(d.node.end_lineno or 0)))  # type: ignore[union-attr]
+        return sorted((d for d, _, _ in self._extents), key=lambda d: (d.first_line, -d.last_line))
 
     @cached_property
     def _stretches(self) -> tuple[list[int], list[int], list[int], list[bool]]:
@@ -376,7 +445,7 @@ class Module:
         other function."""
         lines = self._starts
         starts = [lines[d.first_line - 1] for d in self._functions]
-        ends = [[*lines, len(self.source.text)][min(d.node.end_lineno or 0, len(lines))] for d in self._functions]  # type: ignore[union-attr]
+        ends = [[*lines, len(self.source.text)][min(d.last_line, len(lines))] for d in self._functions]
         outward: list[int] = []
         plain = [True] * len(starts)
         open_: list[int] = []
@@ -442,8 +511,7 @@ class Module:
     @cached_property
     def _extents(self) -> list[tuple[Definition, int, int]]:
         """The functions with their first and last line."""
-        nodes = ((d, d.node) for d in self.definitions)
-        return [(d, n.lineno, n.end_lineno or 0) for d, n in nodes if not isinstance(n, ast.Module)]
+        return [(d, d.line, d.last_line) for d in self.definitions if not d.is_top]
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -507,7 +575,7 @@ class Module:
         self._read(node.body, None, found, f"{prefix}{node.name}.<locals>.")
 
     def _class(self, node: ast.ClassDef, cls: Class | None, outer: Definition | None, prefix: str) -> None:
-        found = self._made(self.cls, "class", node.name, prefix + node.name, node, self, outer=outer)
+        found = self._made(self.cls, "class", node.name, prefix + node.name, node, self, outer=outer, bases=node.bases)
         if outer is not None and cls is None:
             outer.classes[node.name] = found
         elif cls is None:

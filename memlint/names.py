@@ -13,6 +13,7 @@ from memlint.extract import Class, Definition, Module
 from memlint.source import Source, SourceError
 from memlint.trace import fact, note, unseen
 
+ROOM = 6_000_000  # characters of source whose trees are kept: one takes some 45 bytes
 Loader = Callable[[str, str], "Source | None"]
 Meaning = "Definition | Class | Module | str | ast.expr | None"
 
@@ -33,9 +34,16 @@ class Names:
         self._classes_linked: set[Module] = set()
         folders = {dirname(s.path) for s in sources if basename(s.path) == "__init__.py"}
         self._packages = folders
+        self._tight = sum(len(source.text) for source in sources) > ROOM
         for source in sources:
             self._add(source, folders)
         self.asked = list(self.modules.values())
+
+    def drop(self) -> None:
+        """Let go of syntax trees, where there are more files than all of their trees should be kept of."""
+        for module in self.modules.values() if self._tight else ():
+            if module.loaded:
+                module.drop()
 
     def add(self, source: Source) -> None:
         """Take in one more file of the project."""
@@ -60,6 +68,8 @@ class Names:
             module = self._module_type(source, ".".join(parts[top:]), package)
         except SourceError:
             return None
+        if self._tight:
+            module.drop()
         self.modules[source.path] = module
         self._call(module, module.name)
         self._meant.clear()
@@ -239,7 +249,7 @@ class Names:
         """The class and what it derives from, nearest first: classes of the project, dotted names of libraries."""
         found: list[Class | str] = [cls]
         self.facts["mro", cls] = found  # a class that derives from itself adds nothing
-        for base in cls.node.bases:
+        for base in cls.bases:
             meaning = self.resolve(base, cls.outer or cls.module.top)
             if isinstance(meaning, ast.expr):
                 meaning = self.resolve(meaning, cls.module.top)

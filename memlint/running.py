@@ -7,7 +7,6 @@ here, as nowhere else, because nothing is claimed: who is let in is read, and on
 
 from __future__ import annotations
 
-import ast
 import builtins
 import io
 import keyword
@@ -18,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from memlint.extract import Definition, Module
+from memlint.extract import Definition, Module, last_part
 from memlint.roles import MODULE, SWITCHES
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class _Text:
             if last in classes or _MAKER.search(last):
                 found.add(name)
         for d in self.module.definitions:
-            found.update(name for name, stated in d.annotations.items() if _last(stated) in classes)
+            found.update(name for name, stated in d.stated.items() if stated in classes)
         return found
 
     def places(self, names: set[str]) -> Iterator[Definition]:
@@ -174,25 +173,12 @@ class _Text:
 
 def _module_classes(files: list[Module], library: frozenset[str]) -> set[str]:
     """The names of the classes that derive from a module class, as far as names tell."""
-    bases = [(c.name, {_last(b) for b in c.node.bases}) for m in files for c in m.every_class() if c.node.bases]
+    bases = [(c.name, set(map(last_part, c.bases))) for m in files for c in m.every_class() if c.bases]
     found, before = set(library), -1
     while len(found) > before:
         before = len(found)
         found.update(name for name, of in bases if not of.isdisjoint(found) or any(b.endswith("Module") for b in of))
     return found
-
-
-def _last(node: ast.AST) -> str:
-    """The last part of a dotted name, written out or in quotes."""
-    if isinstance(node, ast.Subscript):
-        node = node.slice if _last(node.value) == "Optional" else node.value
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.rpartition(".")[2]
-    if isinstance(node, ast.BinOp):
-        return _last(node.left)
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _named(definition: Definition) -> Iterator[str]:

@@ -124,6 +124,11 @@ class Source:
         lines = lines_of(before + "x")
         return SourceError(f"cannot be parsed: {said}", len(lines), len(lines[-1]))
 
+    def forget(self) -> None:
+        """Let go of all that can be made of the text again."""
+        for name in ("tree", "lines", "_starts"):
+            self.__dict__.pop(name, None)
+
     def span(self, node: ast.AST) -> Span:
         """Where ``node`` stands, in characters (the tree itself counts bytes of UTF-8)."""
         line: int = node.lineno  # type: ignore[attr-defined]
