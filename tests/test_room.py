@@ -37,5 +37,5 @@ def test_a_tree_comes_back_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     (f, top), cls = module.definitions, module.classes["A"]
     assert f.text == text[text.index("    @static") :] and f.parameters == ("a",) and module.saying("g(") == {f, top}
     assert not module.loaded  # no tree is needed for any of this
-    assert f.node is cls.node.body[1] and module.variables["LIMIT"] is top.node.body[0].value  # type: ignore[union-attr]
+    assert f.node is cls.node.body[1] and module.variables["LIMIT"] is top.body[0].value  # type: ignore[attr-defined]
     assert cls.variables["x"] is cls.node.body[0].value  # type: ignore[attr-defined]
