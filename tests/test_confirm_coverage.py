@@ -1,4 +1,4 @@
-"""The benchmark of how many findings get a verdict is a command: here that it runs."""
+"""The benchmark of how many findings get a verdict is a command: here that it runs, and what it recorded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 COVERAGE = Path(__file__).parent / "benchmarks" / "confirm_coverage.py"
+RECORDED = Path(__file__).parents[1] / "fixtures" / "confirm_coverage.tsv"
 COLUMNS = ("repository", "commit", "path", "line", "rule", "status", "tier", "device", "reason", "seconds")
 
 
@@ -37,3 +38,16 @@ def test_coverage_confirms_what_a_small_project_has(tmp_path: Path) -> None:
     assert f"| {found['tier']} | " in result.stdout and "| all | " in result.stdout
     again = subprocess.run([*command[:2], f"--table={rows}"], capture_output=True, text=True, timeout=60)
     assert again.stdout.splitlines()[0] == result.stdout.splitlines()[0]
+
+
+def test_the_recorded_coverage_keeps_to_its_rule() -> None:
+    head, columns, *lines = RECORDED.read_text(encoding="utf-8").splitlines()
+    assert "torch " in head and "--seed 0" in head and tuple(columns.split("\t")) == COLUMNS
+    rows = [dict(zip(COLUMNS, line.split("\t"), strict=True)) for line in lines]
+    assert len(rows) >= 60
+    assert len({(row["repository"], row["rule"]) for row in rows}) == len(rows), "at most one of a rule in a project"
+    assert len({(row["repository"], row["path"]) for row in rows}) == len(rows), "and one of a file"
+    for row in rows:
+        assert not row["path"].startswith("/") and row["commit"] and int(row["line"]) > 0
+        assert row["status"] in ("confirmed", "refuted", "undecided")
+        assert bool(row["reason"]) == (row["status"] == "undecided"), row

@@ -421,6 +421,20 @@ def train(model, loader, optimizer, device):
     assert (verdict.status, verdict.reason) == ("undecided", NO_DEVICE), verdict
 
 
+def test_sizes_that_memlint_chose_refute_no_peak(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+
+def targets(na, nt, device):
+    ai = torch.arange(nt, device=device).float().view(1, nt).repeat(na, 1)
+    return torch.cat((torch.zeros(64, 64, device=device).flatten(), (ai * 2).flatten()))
+"""
+    verdict = outcome(text, "repeat-not-expand", device="fake").verdict
+    assert verdict.tier == "isolated" and verdict.before is not None and verdict.before.iterations == 6, verdict
+    assert verdict.status == "undecided", verdict
+
+
 def test_an_old_torch_fills_gradients(outcome, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "requirements.txt").write_text("torch==1.8.0\n")
     text = """

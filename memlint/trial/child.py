@@ -241,7 +241,7 @@ def run_arm(
     if chain:
         answer["whole"] = script and not looped and not spec["function"]
         answer |= {
-            "stood": substitutes.stood + stood,
+            "stood": substitutes.stood + stood + ["arguments"] * (not script),
             "failures": substitutes.failures,
             "stumbled": substitutes.stumbled,
         }

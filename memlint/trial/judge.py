@@ -210,7 +210,8 @@ def judge(
         said = ", ".join(absent[:3])
         return replace(verdict, measure="", reason=f"in the loop torch ({said}) is to compute with what is not there")
     if data["before"].get("stumbled"):
-        return replace(verdict, measure="", reason=STUMBLED)
+        said = "; ".join(data["before"].get("failures", [])[:1])
+        return replace(verdict, measure="", reason=f"{STUMBLED}: {said}")
     if claim is not Claim.TIME and not before.churn and not after.churn:
         return replace(verdict, measure="", reason=IDLE)
     host = before.host_growth - after.host_growth

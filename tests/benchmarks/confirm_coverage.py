@@ -132,8 +132,9 @@ def write(rows: list[Row], path: Path, torch: str, given: argparse.Namespace) ->
     mine = {row["repository"] for row in rows}
     kept = [row for row in read(path) if row["repository"] not in mine] if path.exists() else []
     how = f"--device {given.device} --seed {given.seed} --each {given.each} --of-rule {given.of_rule}"
+    how += f" --steps {given.steps} --timeout {given.timeout:g}"
     with path.open("w", newline="") as file:
-        file.write(f"# {datetime.date.today().isoformat()}, torch {torch}, {how} --steps {given.steps}\n")
+        file.write(f"# {datetime.date.today().isoformat()}, torch {torch}, {how}\n")
         writer = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted([*kept, *rows], key=lambda row: row["repository"].lower()))
