@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _DEPTH = 20_000
-_REMEMBERED = 4_000_000  # characters of files, after which what reading functions has brought is thrown away
 _PAYS = 2_000_000  # characters: below that, one process is done before others have begun
 _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes memory
 
@@ -224,7 +223,6 @@ class Run:
         unread = [source for source in sources if source.path not in project.names.modules]
         yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
         sources = [source for source in sources if source.path in project.names.modules]
-        self._since = 0
         gc.freeze()  # trees stay: nobody need look for cycles among them
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
@@ -237,9 +235,7 @@ class Run:
             progress(done, len(sources))
 
     def _of_file(self, project: Project, source: Source, rules: Registry) -> list[Finding]:
-        self._since += len(source.text)
-        if self._since > _REMEMBERED:  # functions that are needed once more are read once more
-            self._since = len(source.text)
+        if project.full:  # functions that are needed once more are read once more
             project.unread()
             project.names.drop()
             gc.collect()

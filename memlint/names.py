@@ -39,6 +39,11 @@ class Names:
             self._add(source, folders)
         self.asked = list(self.modules.values())
 
+    @property
+    def full(self) -> bool:
+        """Whether the trees that have come back are too many."""
+        return self._tight and sum(len(m.source.text) for m in self.modules.values() if m.loaded) > 6 * ROOM
+
     def drop(self) -> None:
         """Let go of syntax trees, where there are more files than all of their trees should be kept of."""
         for module in self.modules.values() if self._tight else ():

@@ -48,6 +48,7 @@ ACTS = re.compile(
     r"|\.(?:clear|pop)\w*\(|global "
 )
 FEW = 12
+WEIGHT = 1_200_000  # nodes and events of all readings; one takes some 2 KB with what hangs on it
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
@@ -125,9 +126,15 @@ class Project:
         self._classed = 0
         self._namesakes: Counter[str] | None = None
 
+    @property
+    def full(self) -> bool:
+        """Whether more is kept in memory than should be: it is time for `unread` and `Names.drop`."""
+        return self._weight > WEIGHT or self.names.full
+
     def unread(self) -> None:
         """Forget all that reading functions has brought: as if none had been read."""
         self._flows: dict[Any, Flow | None] = {}
+        self._weight = 0
         self._interesting: dict[Definition, bool] = {}
         self._running: set[Any] = set()
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
@@ -301,6 +308,7 @@ class Project:
         finally:
             self._running.discard(place)
         self._flows[place] = flow
+        self._weight += len(flow.nodes) + len(flow.events)
         return flow
 
     def _symbolic(self, definition: Definition, bound: dict[str, Value]) -> dict[str, Value]:

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from memlint import check, names
+from memlint import names, project
 from memlint.check import Options, check_paths
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.mark.parametrize("remembered", [0, 3_000])
-def test_findings_do_not_hang_on_what_is_kept(remembered: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("weight", [0, 2_000])
+def test_findings_do_not_hang_on_what_is_kept(weight: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(FIXTURES / "projects", tmp_path / "projects")
     shutil.copytree(FIXTURES / "corpus", tmp_path / "corpus")
     (tmp_path / "broken.py").write_text("def f(:\n")
     monkeypatch.chdir(tmp_path)
     kept = check_paths(["."], Options(cache=False, jobs=1))
     monkeypatch.setattr(names, "ROOM", 0)
-    monkeypatch.setattr(check, "_REMEMBERED", remembered)
+    monkeypatch.setattr(project, "WEIGHT", weight)
     again = check_paths(["."], Options(cache=False, jobs=1))
     assert len(kept.findings) > 10 and kept.findings == again.findings
 
