@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -98,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not end the run
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # what is done cannot be interrupted any more
     try:
         status = cli.main(arguments, prog_name="memlint", standalone_mode=False)
         sys.stdout.flush()

@@ -445,7 +445,7 @@ class Module:
         other function."""
         lines = self._starts
         starts = [lines[d.first_line - 1] for d in self._functions]
-        ends = [[*lines, len(self.source.text)][min(d.last_line, len(lines))] for d in self._functions]
+        ends = [lines[d.last_line] for d in self._functions]
         outward: list[int] = []
         plain = [True] * len(starts)
         open_: list[int] = []
@@ -515,7 +515,11 @@ class Module:
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [0, *(m.end() for m in re.finditer("\n", self.source.text))]
+        """Where each line begins, a line as Python has it, and the end of the text."""
+        text = self.source.text
+        if "\r" in text:
+            return self.source.starts
+        return [0, *(m.end() for m in re.finditer("\n", text)), len(text)]
 
     def _read(self, body: list[ast.stmt], cls: Class | None, outer: Definition | None, prefix: str) -> None:
         for stmt in body:

@@ -126,7 +126,7 @@ class Source:
 
     def forget(self) -> None:
         """Let go of all that can be made of the text again."""
-        for name in ("tree", "lines", "_starts"):
+        for name in ("tree", "lines", "starts"):
             self.__dict__.pop(name, None)
 
     def span(self, node: ast.AST) -> Span:
@@ -141,7 +141,7 @@ class Source:
 
     def offset(self, line: int, column: int) -> int:
         """Index in ``text`` of a 1-based line and column; past the end of a line is its end, past the file its end."""
-        starts = self._starts
+        starts = self.starts
         if line >= len(starts):
             return len(self.text)
         return min(starts[line - 1] + column - 1, starts[line])
@@ -207,7 +207,7 @@ class Source:
         return self.text.isascii()
 
     @cached_property
-    def _starts(self) -> list[int]:
+    def starts(self) -> list[int]:
         """Index of the start of every line, and of the end of the text."""
         starts = [0]
         for line in self.lines:
