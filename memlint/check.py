@@ -162,7 +162,6 @@ class Run:
         try:
             return self._found(near)
         finally:
-            gc.unfreeze()
             if collecting:
                 gc.enable()
 
@@ -223,7 +222,6 @@ class Run:
         unread = [source for source in sources if source.path not in project.names.modules]
         yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
         sources = [source for source in sources if source.path in project.names.modules]
-        gc.freeze()  # trees stay: nobody need look for cycles among them
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
         jobs = self._jobs(sources)
