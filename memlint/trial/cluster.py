@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memlint.trial.run import CLOSED, Answer, Limits, Spec, TrialError, Trials
+from memlint.trial.run import AGAIN, CLOSED, Answer, Limits, Spec, TrialError, Trials
 
 if TYPE_CHECKING:
     from memlint.trial.confirm import Confirmer, Settings
@@ -35,7 +35,6 @@ PATIENCE = 5.0  # seconds that a cluster may take to take a connection
 ALIVE = 1.0  # seconds between two looks at whether the cluster can still run what waits
 WORKERS = 64  # trials at a time
 NO_RAY = "--ray needs Ray in this Python: pip install 'torch-memlint[ray]'"
-AGAIN = "confirm it again with --ray"
 
 _running: dict[str, Trials] = {}  # in a Ray worker: by the GPU that the task was given
 

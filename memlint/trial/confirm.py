@@ -17,7 +17,7 @@ from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
 from memlint.trial.guess import known, refined
 from memlint.trial.judge import CONFIRMED, FEW, IDLE, REFUTED, SAY, SIZES, UNDECIDED, Verdict, judge, undecided
-from memlint.trial.run import Limits, Runner, Spec, TrialError, Trials
+from memlint.trial.run import AGAIN, Limits, Runner, Spec, TrialError, Trials
 
 ATTEMPTS = 14  # guesses at the batches on one way to run a finding
 HASTE = 5.0  # seconds that a guess gets however many went before it
@@ -193,6 +193,8 @@ class Confirmer:
                 if verdict.reason == SIZES:
                     verdict = self._other_sizes(case, spec, draft.tier, seconds, verdict)
                 yield text, verdict
+                if verdict.reason.endswith(AGAIN):
+                    return  # nothing was wrong with it: another way to run it would tell less
                 if verdict.before is None and verdict.reason == SAY["timeout"] and batch is None:
                     waiting.insert(0, guess)  # once more, with less to do
                     batch = SMALL

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 MARGIN = 10.0  # seconds that the server may take beyond a trial's own limit
 OLDEST = (2, 2)  # of torch
 START = 120.0  # seconds that the import of torch may take
+AGAIN = "confirm it again with --ray"  # of a trial that was lost with the machine that it ran on
 CLOSED = "the trials have been ended"
 
 
