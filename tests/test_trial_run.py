@@ -102,7 +102,7 @@ def test_names_of_files_are_no_results(trials: Trials, tmp_path: Path) -> None:
 def test_hits_are_counted_where_a_statement_is_flagged(trials: Trials, tmp_path: Path) -> None:
     assert "hits" not in trials.run(spec(tmp_path, LEAK, "kept.append", DETACHED)).data["before"]
     line = next(n for n, row in enumerate(LEAK.splitlines(), 1) if "kept.append" in row)
-    counted = trials.run(spec(tmp_path, LEAK, "kept.append", DETACHED, flagged=(line, 8))).data["before"]
+    counted = trials.run(spec(tmp_path, LEAK, "kept.append", DETACHED, flagged={"before": (line, 8)})).data["before"]
     assert counted["hits"] >= 6
 
 
