@@ -214,14 +214,14 @@ class Run:
             if not sources:
                 return
             project = self.project(sources, near, library)
+        unread = [source for source in sources if source.path not in project.names.modules]
+        yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
+        sources = [source for source in sources if source.path in project.names.modules]
 
         def work(number: int) -> tuple[list[Finding], list[str]]:
             said = len(self.report.errors)
             return self._of_file(project, sources[number], rules), self.report.errors[said:]
 
-        unread = [source for source in sources if source.path not in project.names.modules]
-        yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
-        sources = [source for source in sources if source.path in project.names.modules]
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
         jobs = self._jobs(sources)
@@ -328,8 +328,6 @@ class Run:
         """What the rules find in one function."""
         definition = function.definition
         for rule, triggers in rules:
-            if rule.runs and not project.may_run(definition):
-                continue
             if triggers and not project.says(definition, triggers):
                 continue
             if rule.anywhere or project.interesting(definition):

@@ -192,11 +192,6 @@ class Definition:
         return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.annotation is not None}
 
     @cached_property
-    def stated(self) -> dict[str, str]:
-        """The last part of the name that a parameter's annotation gives, by parameter."""
-        return {name: last_part(annotation) for name, annotation in self.annotations.items()}
-
-    @cached_property
     def tested(self) -> frozenset[str]:
         """Names that conditions of the function read: what an argument is matters most where it decides a branch."""
         found: set[str] = set()
@@ -237,19 +232,6 @@ def _docstring(node: ast.AST) -> ast.Expr | None:
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return first
     return None
-
-
-def last_part(node: ast.AST) -> str:
-    """The last part of a dotted name, written out or in quotes, of an ``Optional`` or the first of a union."""
-    if isinstance(node, ast.Subscript):
-        node = node.slice if last_part(node.value) == "Optional" else node.value
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.rpartition(".")[2]
-    if isinstance(node, ast.BinOp):
-        return last_part(node.left)
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def words(text: str) -> frozenset[str]:
@@ -318,7 +300,7 @@ class Module:
         """Let go of the syntax tree, and of what can be made of the text again. Whoever asks for a function's node next
         has the file parsed once more: by then nothing may hold a piece of the old tree that is to be compared."""
         for definition in self.definitions:
-            definition.parameters, definition.stated  # noqa: B018  asked of all functions, of each file
+            definition.parameters  # noqa: B018  asked of functions that nobody reads
             for name in ("node", "nodes", "defaults", "annotations", "text", "own_text", "code"):
                 definition.__dict__.pop(name, None)
         for cls in self.every_class():

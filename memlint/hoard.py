@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".s
 FEW = 16  # columns: a slice of no more than that is small beside what it was cut from
 ROWS = frozenset({"last_hidden_state", "hidden_states", "encoder_last_hidden_state"})
 SORTS = frozenset({"sort", "argsort"})
-_MOVED = re.compile(r"\.to\(|\.cuda\(|device")
 
 
 @dataclass
@@ -133,8 +131,6 @@ def over_batches(event: Event, part: Part) -> bool:
 def may_hoard(fn: Function) -> bool:
     """Whether a loop or a comprehension may collect, batch by batch, what is made of the batches on a device: what
     text and syntax alone say, before the function is read."""
-    if not (fn.project.may_run(fn.definition) or _MOVED.search(fn.text)):
-        return False  # nothing of it is on a device
     text = fn.definition.code
     if "for " not in text and "while " not in text:
         return False

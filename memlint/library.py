@@ -237,10 +237,6 @@ class _Entry:
         self.where = where
         self._row: Row | None = None
 
-    def says(self, word: str) -> bool:
-        """Whether the row's text holds a word: what it says for sure is in `row`."""
-        return self._row is not None or word in str(self._source)
-
     @property
     def row(self) -> Row:
         if self._row is None:
@@ -374,16 +370,6 @@ class Library:
                 return entry.row
             kind = PARENTS.get(kind, "")
         return None
-
-    def modules(self) -> frozenset[str]:
-        """The last parts of the names of the module classes."""
-        return frozenset(
-            n.rpartition(".")[2] for n, entry in self._rows.items() if n[-1:] != "*" and entry.says("module")
-        )
-
-    def methods(self, kind: str) -> frozenset[str]:
-        """The names of the methods and attributes that the rows of a kind speak of."""
-        return frozenset(self._methods.get(kind, ()))
 
     def duck(self, name: str) -> Row | None:
         """The row of a method whose name says what it does on any receiver, or None."""

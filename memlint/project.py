@@ -19,7 +19,6 @@ from memlint.library import Library, Row, shipped
 from memlint.names import Loader, Names
 from memlint.reading import Reading
 from memlint.roles import Use, uses
-from memlint.running import Running
 from memlint.source import Source
 from memlint.target import Target
 from memlint.trace import active, fact, question, unseen
@@ -114,7 +113,6 @@ class Project:
         self._unread: list[Source] | None = None
         self._sought: set[str] = set()
         self.facts: dict[Any, Any] = {}
-        self._running_models = Running(self)
         self._words: dict[str, list[Module]] = defaultdict(list)
         self._indexed = 0
         self.regrouped()
@@ -214,10 +212,6 @@ class Project:
             if self.says(definition, ("for", "while")) and definition.says(LOOP):
                 return True
         return definition.says(STORE) or (self.says(definition, TRAINING) and definition.says(TRAINS))
-
-    def may_run(self, definition: Definition) -> bool:
-        """Whether a function may run a model, or differentiate, itself or by what it calls. False settles it."""
-        return active() or self._running_models.may(definition)
 
     @fact
     def relevant(self, module: Module) -> bool:

@@ -159,7 +159,6 @@ class Rule:
     run: Callable[[Function], Findings]
     triggers: tuple[str, ...] = ()  # the rule runs where the function's text holds one of these, or always
     anywhere: bool = False  # … though there be no loop, store or training, without which other rules do not look
-    runs: bool = False  # … only where a model may run: see `memlint.running`
     page: Path | None = field(default=None, compare=False)
 
     @property
@@ -174,7 +173,6 @@ def rule(
     claim: Claim,
     triggers: tuple[str, ...] = (),
     anywhere: bool = False,
-    runs: bool = False,
 ) -> Callable[[Callable[[Function], Findings]], Rule]:
     """Make a rule of a function. Its name, underscores as hyphens, is what users write."""
 
@@ -185,6 +183,6 @@ def rule(
             for finding in find(function):
                 yield replace(finding, code=code, name=name, claim=claim)
 
-        return Rule(code, name, claim, run, triggers, anywhere, runs)
+        return Rule(code, name, claim, run, triggers, anywhere)
 
     return make

@@ -7,7 +7,7 @@ from memlint.function import CONSTRUCTORS, Function
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM101", claim=Claim.PEAK, runs=True)
+@rule(code="MEM101", claim=Claim.PEAK)
 def eval_without_no_grad(fn: Function) -> Findings:
     if fn.definition.name in CONSTRUCTORS or fn.is_test:
         return  # see `Function.needless`

@@ -12,7 +12,7 @@ from memlint.rule import Claim, Findings, Fix, Level, rule
 CHANGE = "the same gradients, added in another order, and what is left of the sum has no graph"
 
 
-@rule(code="MEM107", claim=Claim.PEAK, triggers=(".backward(",), runs=True)
+@rule(code="MEM107", claim=Claim.PEAK, triggers=(".backward(",))
 def grad_accumulation_sum(fn: Function) -> Findings:
     for found in summed_batches(fn):
         yield fn.finding(

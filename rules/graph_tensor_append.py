@@ -7,7 +7,7 @@ from memlint.lightning import hoarded
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM103", claim=Claim.GROWTH, runs=True)
+@rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
     if fn.constructs:
         return

@@ -5,7 +5,7 @@ from memlint.function import Function
 from memlint.rule import Claim, Finding, Findings, Level, rule
 
 
-@rule(code="MEM102", claim=Claim.GROWTH, runs=True)
+@rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
     if fn.constructs:
         return

@@ -6,7 +6,7 @@ from memlint.keeping import stale_outputs
 from memlint.rule import Claim, Findings, Level, rule
 
 
-@rule(code="MEM309", claim=Claim.PEAK, triggers=("for ", "while "), runs=True)
+@rule(code="MEM309", claim=Claim.PEAK, triggers=("for ", "while "))
 def stale_loop_locals(fn: Function) -> Findings:
     if fn.constructs:
         return

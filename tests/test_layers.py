@@ -14,7 +14,7 @@ ORDER = [
     "rule", "toml", "notebook", "dialect", "source", "suppress", "layout", "imports", "surgery", "edits", "facts",
     "values", "trace", "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls",
     "expressions",
-    "flow", "running",
+    "flow",
     "lifetimes", "becomes", "stems",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "failure", "wire", "cache", "pool", "check", "baseline", "apply",
