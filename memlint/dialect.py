@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-import warnings
+
+from memlint.notebook import parses
 
 _NAMES = r"[\w.]{1,99}"
 _PARAMETERS = r"\[(?:[^][\n]|\[[^][\n]{0,99}\]){1,300}\]"
@@ -59,7 +59,7 @@ def reader(text: str, error: SyntaxError) -> str:
         for since, pattern, instead in _BROUGHT:
             if since == version:
                 older = _rewritten(pattern, instead, older)
-        if older != text and _reads(older):
+        if older != text and parses(older):
             return f"Python {version[0]}.{version[1]} and newer can read it"
         text = older
     return ""
@@ -71,14 +71,3 @@ def _rewritten(pattern: str, instead: str, text: str) -> str:
         if text == before:
             break
     return text
-
-
-def _reads(text: str) -> bool:
-    """Whether the running Python does."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True

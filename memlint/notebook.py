@@ -321,7 +321,7 @@ def _items(raw: str, at: int) -> list[int]:
 
 def _python(code: list[str]) -> list[str]:
     """The lines of a cell as Python, as many as before."""
-    if not code or _parses("".join(code)):
+    if not code or parses("".join(code)):
         return code
     if code[0][:1] in " \t" and code[0].strip():  # a notebook takes the first line's margin off all of them
         margin = code[0][: len(code[0]) - len(code[0].lstrip())]
@@ -347,7 +347,8 @@ def _python(code: list[str]) -> list[str]:
     return blanked
 
 
-def _parses(text: str) -> bool:
+def parses(text: str) -> bool:
+    """Whether the running Python can read a text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
