@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
@@ -77,6 +78,18 @@ def check_paths(paths: Sequence[str], options: Options | None = None, configs: C
     run.report.findings = with_deep_stack(run.findings)
     run.report.seconds = time.perf_counter() - started
     return run.report
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Meanwhile, nobody looks for cycles: trees and facts live as long as a run, and it takes a third of its time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def with_deep_stack(work: Callable[[], Result]) -> Result:
@@ -157,13 +170,8 @@ class Run:
             return found
 
     def _fresh(self, near: list[str]) -> list[Finding]:
-        collecting = gc.isenabled()
-        gc.disable()  # trees and facts live as long as the run: looking for cycles among them is a third of its time
-        try:
+        with uncollected():
             return self._found(near)
-        finally:
-            if collecting:
-                gc.enable()
 
     def _found(self, near: list[str]) -> list[Finding]:
         rules = self.rules()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal must not end the run
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # what is done cannot be interrupted any more
+    atexit.register(gc.freeze)
     try:
         status = cli.main(arguments, prog_name="memlint", standalone_mode=False)
         sys.stdout.flush()
@@ -209,7 +211,11 @@ def _rules_option(name: str, text: str) -> Callable[[Any], Any]:
 def check(paths: tuple[str, ...], **options: Any) -> int:
     """Check files, folders, notebooks, or standard input ('-'). Nothing is imported or run."""
     paths = paths or (".",)
-    return _watch(paths, **options) if options.pop("watch") else _Check(paths, **options).status()
+    if options.pop("watch"):
+        return _watch(paths, **options)
+    if not (options["fix"] or options["diff"]):  # which take several runs
+        gc.disable()  # the process ends with this: a look for cycles in all that a run has made would be in vain
+    return _Check(paths, **options).status()
 
 
 def _watch(paths: tuple[str, ...], **options: Any) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memlint.check import Options, Report, Run, Triggered, cannot_read, fingerprinted, triggered
+from memlint.check import Options, Report, Run, Triggered, cannot_read, fingerprinted, triggered, uncollected
 from memlint.config import Configs
 from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, Value
@@ -332,21 +332,15 @@ class Workspace:
         module = project.names.modules.get(source.path)
         if module is None or not rules or not project.relevant(module):
             return []
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            with tracing(trace):
-                for definition in module.definitions:
-                    if definition in self._raw:
-                        continue
-                    if stop():
-                        return None
-                    project.forget_functions()  # what one root has worked out, another has not looked at
-                    with trace.question(("root", definition)):
-                        self._raw[definition] = list(self._run.asked(project, project.function(definition), rules))
-        finally:
-            if collecting:
-                gc.enable()
+        with uncollected(), tracing(trace):
+            for definition in module.definitions:
+                if definition in self._raw:
+                    continue
+                if stop():
+                    return None
+                project.forget_functions()  # what one root has worked out, another has not looked at
+                with trace.question(("root", definition)):
+                    self._raw[definition] = list(self._run.asked(project, project.function(definition), rules))
         unique: dict[tuple[str, Span], Finding] = {}
         for definition in module.definitions:
             for finding in self._raw[definition]:

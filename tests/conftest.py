@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -82,6 +83,7 @@ def memlint(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monke
         capfdbinary.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([os.fspath(argument) for argument in arguments])
+        gc.enable()  # left off by the command, as its process would end here
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
         status = ended.value.code
