@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from memlint import __version__, pool, registry, wire
+from memlint import __version__, registry, wire
 from memlint.cache import Cache, folder_for
 from memlint.config import Config, ConfigError, Configs
 from memlint.failure import failed
@@ -213,6 +213,8 @@ class Run:
         return None
 
     def _analysed(self, sources: list[Source], near: list[str], rules: Registry) -> Iterator[Finding]:
+        from memlint.pool import shared_out
+
         library = self.library()
         try:
             project = self.project(sources, near, library)
@@ -233,7 +235,7 @@ class Run:
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
         jobs = self._jobs(sources)
-        pieces = pool.shared_out(work, len(sources), jobs) if jobs > 1 else ((n, work(n)) for n in range(len(sources)))
+        pieces = shared_out(work, len(sources), jobs) if jobs > 1 else ((n, work(n)) for n in range(len(sources)))
         for done, (_, (found, errors)) in enumerate(pieces, 1):
             if jobs > 1:
                 self.report.errors += [error for error in errors if error not in self.report.errors]
@@ -253,6 +255,8 @@ class Run:
 
     def _jobs(self, sources: list[Source]) -> int:
         """How many processes are to look at the files."""
+        from memlint import pool
+
         jobs = self._options.jobs
         if not jobs:  # each process reads again what another one has read: less is done sooner by one alone
             jobs = pool.processors() if sum(len(source.text) for source in sources) > _PAYS else 1

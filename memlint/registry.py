@@ -10,9 +10,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memlint.rule import Rule
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BUILT_IN = {"MEM000": "cannot-read", "MEM099": "unused-suppression"}
 """Findings that are memlint's own and no rule's."""
@@ -91,15 +94,21 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def rules_folder() -> Path:
     """Where memlint's own rules lie: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).parent
-    inside = package / "rules"
-    return inside if inside.is_dir() else package.parent / "rules"
+    from pathlib import Path  # not at the top: a run whose findings are kept has no need of it
+
+    return Path(_own_rules())
+
+
+def _own_rules() -> str:
+    package = os.path.dirname(os.path.abspath(__file__))
+    inside = os.path.join(package, "rules")
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(package), "rules")
 
 
 def load(folders: Sequence[str] = ()) -> Registry:
     """memlint's rules and those in the user's ``folders``. Raises `RegistryError`."""
     rules: list[Rule] = []
-    for folder in (str(rules_folder()), *folders):
+    for folder in (_own_rules(), *folders):
         if not os.path.isdir(folder):
             raise RegistryError(f"no rule folder {folder!r}")
         for path in _files(folder):
@@ -111,7 +120,7 @@ def signature(folders: Sequence[str] = ()) -> str:
     """A digest that changes whenever a rule or memlint itself does: name, size and time of each of their files."""
     digest = hashlib.sha256()
     package = os.path.dirname(os.path.abspath(__file__))
-    for folder in (package, os.path.join(package, "library"), str(rules_folder()), *folders):
+    for folder in (package, os.path.join(package, "library"), _own_rules(), *folders):
         for entry in sorted(os.scandir(folder), key=lambda e: e.name) if os.path.isdir(folder) else ():
             if entry.name.endswith((".py", ".toml")):
                 stat = entry.stat()
@@ -126,6 +135,8 @@ def _files(folder: str) -> list[str]:
 
 @cache
 def _load_file(path: str) -> tuple[Rule, ...]:
+    from pathlib import Path
+
     stem = os.path.basename(path)[:-3]
     name = f"memlint.rules.{stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -145,6 +156,8 @@ def _load_file(path: str) -> tuple[Rule, ...]:
 
 def page_of(name: str, folders: Sequence[str] = ()) -> Path | None:
     """The page of the rule of that name, among memlint's own and those in ``folders``; none of it is loaded."""
+    from pathlib import Path
+
     stem = name.replace("-", "_")
-    pages = (folder / f"{stem}.md" for folder in (rules_folder(), *map(Path, folders)))
+    pages = (Path(folder, f"{stem}.md") for folder in (_own_rules(), *folders))
     return next((page for page in pages if page.is_file()), None)

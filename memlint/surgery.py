@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import libcst as cst
-import libcst.matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from memlint.rule import Span
@@ -173,10 +172,13 @@ class Patient:
         text = text.replace("\r\n", "\n").replace("\n", self.newline)
         module = _parsed(lambda: cst.parse_module(text.rstrip("\r\n") + self.newline, self.config))
         # Said outright: LibCST takes the first indentation of a text, here a whole margin, for its step.
-        indented = m.replace(
-            module, m.IndentedBlock(indent=None), lambda block, _: cast(Any, block).with_changes(indent=self.unit)
-        )
-        return cast("Sequence[Statement]", cast(cst.Module, indented).body)
+        unit = self.unit
+
+        class Indented(cst.CSTTransformer):
+            def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> Any:
+                return updated_node if updated_node.indent is not None else updated_node.with_changes(indent=unit)
+
+        return cast("Sequence[Statement]", cast(cst.Module, module.visit(Indented())).body)
 
     def operate(self) -> str:
         """The text with every booked change made."""
@@ -212,6 +214,18 @@ def _split_blanks(statement: Statement) -> tuple[list[cst.EmptyLine], list[cst.E
     lines: list[cst.EmptyLine] = list(cast(Any, statement).leading_lines)
     count = next((index for index, line in enumerate(lines) if line.comment), len(lines))
     return lines[:count], lines[count:]
+
+
+def _comments(node: cst.CSTNode) -> list[cst.Comment]:
+    """The comments in a piece of syntax, in order."""
+    found: list[cst.Comment] = []
+
+    class Collecting(cst.CSTVisitor):
+        def visit_Comment(self, node: cst.Comment) -> None:
+            found.append(node)
+
+    node.visit(Collecting())
+    return found
 
 
 def _led_by(statement: Statement, lines: Sequence[cst.EmptyLine]) -> Statement:
@@ -389,7 +403,7 @@ def drop_call(patient: Patient, spans: Sequence[Span]) -> None:
     call = patient.call(spans[0])
     if not isinstance(call.func, cst.Attribute):
         raise UnknownShape("not a method call")
-    if len(m.findall(call, m.Comment())) > len(m.findall(call.func.value, m.Comment())):
+    if len(_comments(call)) > len(_comments(call.func.value)):
         raise UnknownShape("a comment in what goes")
 
     def change(updated: cst.Call) -> Any:
@@ -508,7 +522,7 @@ def delete(patient: Patient, spans: Sequence[Span]) -> None:
     def change(block: Block) -> None:
         index = block.index(statement)
         _, gone = block.statements[index]
-        inside = cast("Sequence[cst.Comment]", m.findall(_led_by(gone, []), m.Comment()))
+        inside = _comments(_led_by(gone, []))
         kept = [cst.EmptyLine(comment=comment) for comment in inside if not _DIRECTIVE.match(comment.value)]
         comments = [*_split_blanks(gone)[1], *kept]
         if len(block.statements) == 1 and isinstance(patient.parent(statement), cst.IndentedBlock):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import unicodedata
 from typing import IO, NamedTuple
 
@@ -27,8 +26,14 @@ class Screen(NamedTuple):
         terminal = stream.isatty()
         if color is None:
             color = terminal and not os.environ.get("NO_COLOR")
-        columns = shutil.get_terminal_size().columns if terminal else cls().columns
+        columns = _columns() if terminal else cls().columns
         return cls(color, terminal and color and _shows_links(), max(columns, 40))
+
+
+def _columns() -> int:
+    from shutil import get_terminal_size  # not for a file or a pipe: it brings all of Python's archive formats
+
+    return get_terminal_size().columns
 
 
 def _shows_links() -> bool:
