@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from memlint.facts import UNKNOWN
 from memlint.function import Function
-from memlint.lifetimes import Lifetimes
 from memlint.values import chain
 
 PRODUCTS = frozenset({"matmul", "bmm"})  # not `mm`: what has no batch is no sequence of tokens
@@ -52,10 +50,6 @@ class _Search:
                 self.parameters |= {n for n, v in zip(call.args, event.args, strict=False) if v.kind == "parameter"}
                 if isinstance(call.func, ast.Attribute) and (event.receiver.receiver or UNKNOWN).kind == "parameter":
                     self.parameters.add(call.func.value)
-
-    @cached_property
-    def lifetimes(self) -> Lifetimes:
-        return Lifetimes(self.fn.node)
 
     def of(self, call: ast.Call) -> Attention | None:
         softmax = self.softmax(call)
@@ -111,8 +105,8 @@ class _Search:
             return True
         self.visited.add(node)
         if isinstance(node, ast.Name):
-            bindings = self.lifetimes.seen_by(node)
-            given = [self.lifetimes.given(b, node.id) for b in bindings]
+            bindings = self.fn.lifetimes.seen_by(node)
+            given = [self.fn.lifetimes.given(b, node.id) for b in bindings]
             return bool(given) and all(g is not None and self.scored(g) for g in given)
         if isinstance(node, ast.IfExp):
             return self.scored(node.body) and self.scored(node.orelse)
@@ -196,21 +190,21 @@ class _Search:
 
     def untouched(self, node: ast.Name) -> bool:
         """Whether nothing but the way to the softmax reads what a name holds."""
-        for binding in self.lifetimes.seen_by(node):
-            for use in self.lifetimes.uses(node.id, binding):
+        for binding in self.fn.lifetimes.seen_by(node):
+            for use in self.fn.lifetimes.uses(node.id, binding):
                 if use not in self.visited and not self.in_passing(use):
                     return False
         return True
 
     def in_passing(self, use: ast.AST) -> bool:
         """Whether a use looks at the shape, or masks or scales in place."""
-        parent = self.lifetimes.parents.get(use)
+        parent = self.fn.lifetimes.parents.get(use)
         if not isinstance(parent, ast.Attribute):
             return False
         if parent.attr in FACTS:
             return True
-        call = self.lifetimes.parents.get(parent)
-        statement = self.lifetimes.parents.get(call) if call is not None else None
+        call = self.fn.lifetimes.parents.get(parent)
+        statement = self.fn.lifetimes.parents.get(call) if call is not None else None
         return parent.attr.endswith("_") and parent.attr in MASKS | SCALES and isinstance(statement, ast.Expr)
 
     # ------------------------------------------------------------------ on from it, to the values
@@ -221,17 +215,17 @@ class _Search:
         return found[0] if self.ends(node, found, 0) and len(found) == 1 else None
 
     def ends(self, node: ast.expr, found: list[ast.expr], depth: int) -> bool:
-        parent = self.lifetimes.parents.get(node)
+        parent = self.fn.lifetimes.parents.get(node)
         if depth > 12 or parent is None:
             return False
         if isinstance(parent, ast.Assign):
             (target,) = parent.targets if len(parent.targets) == 1 else (None,)
             if not isinstance(target, ast.Name):
                 return False
-            uses = self.lifetimes.uses(target.id, parent) if target.id not in self.lifetimes.changed else []
+            uses = self.fn.lifetimes.uses(target.id, parent) if target.id not in self.fn.lifetimes.changed else []
             return bool(uses) and all(self.looked_at(u) or self.ends(u, found, depth + 1) for u in uses)
         if isinstance(parent, ast.Attribute):
-            call = self.lifetimes.parents.get(parent)
+            call = self.fn.lifetimes.parents.get(parent)
             if not isinstance(call, ast.Call) or call.func is not parent:
                 return False
             if parent.attr in PRODUCTS and len(call.args) == 1 and not self.chained(call):
@@ -246,17 +240,17 @@ class _Search:
 
     def chained(self, product: ast.AST, depth: int = 0) -> bool:
         """Whether a product goes on at once as the left side of another, and so is not with values."""
-        parent = self.lifetimes.parents.get(product)
+        parent = self.fn.lifetimes.parents.get(product)
         outer = self.factors(parent)
         if outer is not None:
             return outer[0] is product and outer[1] not in self.parameters
         if depth or not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return False
-        uses = self.lifetimes.uses(parent.targets[0].id, parent)
+        uses = self.fn.lifetimes.uses(parent.targets[0].id, parent)
         return any(self.chained(use, depth + 1) for use in uses)
 
     def looked_at(self, use: ast.AST) -> bool:
-        parent = self.lifetimes.parents.get(use)
+        parent = self.fn.lifetimes.parents.get(use)
         return isinstance(parent, ast.Attribute) and parent.attr in FACTS
 
     def drops(self, call: ast.Call, node: ast.expr) -> bool:
@@ -270,7 +264,7 @@ class _Search:
     def single(self, queries: ast.expr) -> bool:
         """Whether there is one query alone, whose scores are as small as itself."""
         if isinstance(queries, ast.Name):
-            given = [self.lifetimes.given(b, queries.id) for b in self.lifetimes.seen_by(queries)]
+            given = [self.fn.lifetimes.given(b, queries.id) for b in self.fn.lifetimes.seen_by(queries)]
             return any(g is not None and not isinstance(g, ast.Name) and self.single(g) for g in given)
         if isinstance(queries, ast.BinOp):
             return self.single(queries.left)
@@ -299,7 +293,7 @@ class _Search:
                 return False
         given: list[ast.expr | None] = [term]
         if isinstance(term, ast.Name):
-            given = [self.lifetimes.given(b, term.id) for b in self.lifetimes.seen_by(term)]
+            given = [self.fn.lifetimes.given(b, term.id) for b in self.fn.lifetimes.seen_by(term)]
         read = [n for g in given if g is not None for n in ast.walk(g) if isinstance(n, ast.Name)]
         return any(n.id == queries.id and not self.looked_at(n) for n in read)
 

@@ -13,7 +13,20 @@ from memlint.library import Row
 from memlint.reading import Reading
 from memlint.special import SPECIAL
 from memlint.splice import Splice
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, HANDLERS, LOADED, Mode, Partial, Symbol, chain, join, of_file
+from memlint.values import (
+    CONTAINERS,
+    EMPTY,
+    GRAPHLESS,
+    HANDLERS,
+    LOADED,
+    Mode,
+    Partial,
+    Symbol,
+    chain,
+    join,
+    of_file,
+    written,
+)
 
 if TYPE_CHECKING:
     from memlint.flow import Flow
@@ -147,7 +160,7 @@ class Calling(Reading):
             return self.call_instance(callee, args, keywords, node)
         if callee.kind == "unknown" and isinstance(node.func, ast.Attribute) and callee.receiver is not None:
             return self.duck(callee.receiver, node.func.attr, args, keywords, node)
-        return self.unknown_call(callee, args, keywords, node, ast.unparse(node.func) if node is not None else "")
+        return self.unknown_call(callee, args, keywords, node, written(node.func) if node is not None else "")
 
     def call_definition(
         self, target: Definition, args: Sequence[Value | None], keywords: dict[str, Value], site: ast.AST,
@@ -198,14 +211,14 @@ class Calling(Reading):
             method = self.names.method(cls, "__call__") or self.names.method(cls, "forward")
             if method is not None:
                 return self.call_definition(method, [callee, *args], keywords, node, receiver=callee)
-        return self.unknown_call(callee, args, keywords, node, ast.unparse(node.func))
+        return self.unknown_call(callee, args, keywords, node, written(node.func))
 
     def forward(
         self, module: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call, cls: Class | None
     ) -> Value:
         """A module is called: the result hangs on its weights, and on its arguments."""
         inputs = EMPTY.union(*(self.held(v) for v in (*args, *keywords.values())))
-        mark = self.node(Origin.FORWARD, node, ast.unparse(node.func), module=module, inputs=inputs)
+        mark = self.node(Origin.FORWARD, node, written(node.func), module=module, inputs=inputs)
         row = self.library.lookup(module.type) if module.type and cls is None else None
         if row is not None and row.graph == "none":
             return Value("unknown")

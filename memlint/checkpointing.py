@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memlint.extract import Class, own_nodes
+from memlint.extract import Class
 from memlint.facts import Event, Obj, Value
 from memlint.function import Function
 
@@ -58,8 +58,8 @@ def recomputes_by_itself(fn: Function, cls: Class) -> bool:
     forward = fn.project.names.method(cls, "forward")
     if forward is None or "checkpoint" not in forward.text or _SWITCHED_OFF.search(forward.text):
         return False
-    parents = {child: node for node in own_nodes(forward.node) for child in ast.iter_child_nodes(node)}
-    for node in own_nodes(forward.node):
+    parents = {child: node for node in forward.nodes for child in ast.iter_child_nodes(node)}
+    for node in forward.nodes:
         if isinstance(node, ast.Call) and _checkpoints(fn, cls, node.func, forward.outer):
             tests = []
             above = parents.get(node)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memlint.extract import walk
 from memlint.facts import Event, Value
 from memlint.function import Function
-from memlint.lifetimes import LOOPS, Lifetimes
+from memlint.lifetimes import LOOPS
 from memlint.values import chain
 
 TENSORS = frozenset({"tensor", "parameter", "indices", "module"})
@@ -25,7 +25,7 @@ class Idle:
 
     def __init__(self, fn: Function) -> None:
         self.fn = fn
-        self.life = Lifetimes(fn.node)
+        self.life = fn.lifetimes
         self.calls: dict[ast.AST, Event] = {e.site: e for e in fn.own("call")}
         self.forwards = {e.site for e in fn.forwards}
         self.deleted = {n.id for n in fn.nodes_of(ast.Name) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}

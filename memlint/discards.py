@@ -33,7 +33,7 @@ def discarded(fn: Function) -> Iterator[Event]:
                 calls[call] = call.func.attr
     if not calls or fn.is_test:
         return
-    lifetimes = Lifetimes(fn.node)
+    lifetimes = fn.lifetimes
     for event in fn.own("call"):
         attr = calls.get(event.site)  # type: ignore[call-overload]
         tensor = event.receiver.receiver

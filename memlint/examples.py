@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memlint.extract import Class, Definition, own_nodes, walk
+from memlint.extract import Class, Definition, walk
 from memlint.function import Function
 from memlint.stems import assigned, stems
 from memlint.values import chain
@@ -83,7 +83,7 @@ def _collection(fn: Function, value: ast.expr, depth: int = 0) -> str:
         named = fn.project.names.resolve(value.func, fn.definition)
         if isinstance(named, Definition):
             other = fn.project.function(named)
-            returned = [n.value for n in own_nodes(named.node) if isinstance(n, ast.Return) and n.value is not None]
+            returned = [n.value for n in named.nodes if isinstance(n, ast.Return) and n.value is not None]
             return next((w for v in returned if (w := _collection(other, v, depth + 1))), "")
         if named == "json.load" or named in READERS:
             return "a parsed record" if named == "json.load" else ""
@@ -226,14 +226,14 @@ def _by_index(fn: Function, cls: Class, attribute: str, whole: bool) -> bool:
     me = getitem.positional[0]
     taken = any(
         isinstance(n, ast.Subscript) and chain(n.value) == f"{me}.{attribute}" and not isinstance(n.slice, ast.Constant)
-        for n in own_nodes(getitem.node)
+        for n in getitem.nodes
     )
     return taken and not (whole and _reads_files(fn, cls, getitem, 0))
 
 
 def _reads_files(fn: Function, cls: Class, method: Definition, depth: int) -> bool:
     """Whether a method, or one that it calls on the same object, opens or loads something."""
-    for node in own_nodes(method.node):
+    for node in method.nodes:
         if isinstance(node, ast.Call):
             name = chain(node.func) or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
             if _FILES.search(name.rpartition(".")[2]):

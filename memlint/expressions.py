@@ -10,7 +10,7 @@ from memlint.calls import Calling
 from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Value
 from memlint.reading import BUDGET
-from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join, of_file
+from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join, of_file, written
 
 MODULE_ATTRIBUTES = frozenset({"training", "parameters", "state_dict", "eval", "train", "to", "modules", "children"})
 TENSOR_FACTS = frozenset("data shape dtype device grad T mT requires_grad grad_fn is_cuda ndim".split())
@@ -374,7 +374,7 @@ class Evaluating(Calling):
     def do_subscript(self, node: ast.Subscript) -> Value:
         owner = self.eval(node.value)
         key = self.eval(node.slice)
-        name = ast.unparse(node) if type(node.value) is ast.Name else ""
+        name = written(node) if type(node.value) is ast.Name else ""
         if owner.items is not None and isinstance(key.const, int) and -len(owner.items) <= key.const < len(owner.items):
             return owner.items[key.const]
         cls = self.project.class_named(owner.type)
@@ -387,7 +387,7 @@ class Evaluating(Calling):
             return Value("indices" if owner.kind == "indices" else "tensor", self.held(owner),
                          view=not advanced, device=owner.device, site=node)  # fmt: skip
         if owner.kind == "module":
-            return self.submodule(owner, ast.unparse(node.slice), name).but(kind="module")
+            return self.submodule(owner, written(node.slice), name).but(kind="module")
         if owner.kind in CONTAINERS and owner.obj is not None:
             found = [
                 o.items[key.const] for o in owner.objs if isinstance(key.const, (str, int)) and key.const in o.items
@@ -409,10 +409,10 @@ class Evaluating(Calling):
                 view=True,
                 device=owner.device,
                 site=node,
-                objs=self.unknown_objs(owner, ast.unparse(node.slice), name),
+                objs=self.unknown_objs(owner, written(node.slice), name),
             )
         if element is UNKNOWN:
-            return Value("unknown", objs=self.unknown_objs(owner, ast.unparse(node.slice), name), device=owner.device)
+            return Value("unknown", objs=self.unknown_objs(owner, written(node.slice), name), device=owner.device)
         return element
 
     def do_lambda(self, node: ast.Lambda) -> Value:

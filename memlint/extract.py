@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from sys import intern
@@ -22,7 +22,24 @@ _CALLED = re.compile(r"(\)?)\([ \t]*([\w.\])]+)(?![\w.\])]|[ \t]+(?:fed|ssalc)\b
 _COMMENT = re.compile(r"(?:^|[ \t])#[^\n'\"]{0,400}$", re.M)
 _APART = bytes(c if chr(c).isalnum() or chr(c) == "_" else 32 for c in range(128)) + bytes(128)
 
-_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}
+_FIELDS: dict[type, tuple[str, ...]] = {}
+_CHILDREN: dict[type, Callable[[Any], list[ast.AST]]] = {  # of what syntax trees consist of most
+    ast.Name: lambda node: [],
+    ast.Constant: lambda node: [],
+    ast.Attribute: lambda node: [node.value],
+    ast.Call: lambda node: [node.func, *node.args, *node.keywords],
+    ast.keyword: lambda node: [node.value],
+    ast.Expr: lambda node: [node.value],
+    ast.Assign: lambda node: [*node.targets, node.value],
+    ast.BinOp: lambda node: [node.left, node.right],
+    ast.BoolOp: lambda node: node.values[:],
+    ast.UnaryOp: lambda node: [node.operand],
+    ast.Compare: lambda node: [node.left, *node.comparators],
+    ast.Subscript: lambda node: [node.value, node.slice],
+    ast.Tuple: lambda node: node.elts[:],
+    ast.List: lambda node: node.elts[:],
+    ast.If: lambda node: [node.test, *node.body, *node.orelse],
+}
 _PLAIN = frozenset(
     "ctx op ops id attr arg kind type_comment asname level module rest simple is_async conversion".split()
 )
@@ -122,7 +139,7 @@ class Definition:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node that belongs to it and not to a function or class inside it, as `own_nodes` gives them."""
-        return list(own_nodes(self.node))
+        return own_nodes(self.node)
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -223,7 +240,7 @@ class Definition:
     def generator(self) -> bool:
         if isinstance(self.node, ast.Module) or "yield" not in self.text:
             return False
-        return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(self.node))
+        return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in self.nodes)
 
 
 def _docstring(node: ast.AST) -> ast.Expr | None:
@@ -245,8 +262,11 @@ def words(text: str) -> frozenset[str]:
 
 def children(node: ast.AST) -> list[ast.AST]:
     """`ast.iter_child_nodes` without operators and contexts, which have no place of their own; it is much faster."""
-    found: list[ast.AST] = []
     kind = type(node)
+    known = _CHILDREN.get(kind)
+    if known is not None:
+        return known(node)
+    found: list[ast.AST] = []
     names = _FIELDS.get(kind)
     if names is None:
         names = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
@@ -268,15 +288,17 @@ def walk(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(node: ast.AST) -> list[ast.AST]:
     """Every node below a function that belongs to it and not to a function or class inside it."""
+    found: list[ast.AST] = []
     stack = children(node)
     while stack:
         child = stack.pop()
-        yield child
+        found.append(child)
         kind = type(child)
         if kind not in _LEAVES and kind not in _SCOPES:
             stack += children(child)
+    return found
 
 
 class Module:

@@ -103,7 +103,7 @@ def _dropped(fn: Function, node: ast.AST, depth: int) -> bool:
     """Whether a figure that a call gives is neither closed nor handed to where it could be."""
     if depth > LIMIT or _closes(fn):
         return False
-    lifetimes = Lifetimes(fn.node)
+    lifetimes = fn.lifetimes
     parent = lifetimes.parents.get(node)
     if isinstance(parent, (ast.Expr, ast.Attribute)):
         return not _closed_above(fn, set())

@@ -15,7 +15,7 @@ from memlint.calls import TENSOR_ONLY
 from memlint.expressions import Evaluating, Exit
 from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Origin, Value
-from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, chain, join
+from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, chain, join, written
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -91,7 +91,7 @@ class Flow(Evaluating):
         if truth is False:
             self.block(node.orelse)
             return
-        text = ast.unparse(node.test) if type(node.test) is not ast.Name else node.test.id
+        text = written(node.test)
         outer, guards, grad = self.env, self.guards, self.grad
         self.guards = (*guards, (text, True))
         env = dict(outer)
@@ -406,7 +406,7 @@ class Flow(Evaluating):
         """Whether ``expr`` is ``name``, or ``name`` scaled."""
         if isinstance(expr, ast.BinOp) and isinstance(expr.op, (ast.Mult, ast.Div, ast.Add, ast.Sub)):
             return self.reads(name, expr.left) or self.reads(name, expr.right)
-        return ast.unparse(expr) == name if isinstance(expr, (ast.Name, ast.Attribute, ast.Subscript)) else False
+        return written(expr) == name if isinstance(expr, (ast.Name, ast.Attribute, ast.Subscript)) else False
 
     def rebind(self, name: str) -> None:
         prefix = name + "."
@@ -460,7 +460,7 @@ class Flow(Evaluating):
     ) -> None:
         owner = self.eval(target.value)
         key = self.eval(target.slice)
-        name = ast.unparse(target)
+        name = written(target)
         if not quiet and isinstance(stmt, ast.Assign) and expr is not None:
             added = self.added_to(name, expr)
             if added is not None:

@@ -12,6 +12,7 @@ from memlint import answers, edits
 from memlint.extract import Definition, children, walk
 from memlint.facts import Answer, Event, Grad, Node, Origin, Value
 from memlint.flow import Flow
+from memlint.lifetimes import Lifetimes
 from memlint.roles import MODULE
 from memlint.rule import Finding, Fix, Level, Step
 from memlint.source import Source
@@ -69,6 +70,11 @@ class Function:
         """The torch versions that this file is meant for: what its project says, else what its own header does."""
         found = self.project.target_of(self.source.path)
         return found if found != UNKNOWN_TARGET else of_header(self.definition.module.docstring)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Which uses of its names see which of their bindings."""
+        return Lifetimes(self.node)
 
     # ------------------------------------------------------------------ what happens in the function
 

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from memlint.extract import Class, Definition, Module, own_nodes, walk
+from memlint.extract import Class, Definition, Module, walk
 from memlint.facts import Answer, Event, Obj, Value
 from memlint.function import CONSTRUCTORS, Function
-from memlint.values import chain
+from memlint.values import chain, written
 
 GROWS = (*".append( .extend( .insert( .appendleft( .add( .setdefault( .put( cat( stack( concat".split(), "] =", "]=")
 ADDS = frozenset({"append", "extend", "insert", "appendleft", "add", "item", "setdefault", "put"})
@@ -143,7 +143,7 @@ def _counted(definition: Definition, name: str) -> bool:
     if "." in name and definition.cls is not None:
         owners = tuple(definition.cls.methods.values())
     for owner in owners:
-        for node in own_nodes(owner.node):
+        for node in owner.nodes:
             if isinstance(node, ast.AugAssign) and chain(node.target) == name:
                 counts = counts or isinstance(node.op, ast.Add)
             elif (
@@ -220,7 +220,7 @@ def extends(fn: Function, stmt: ast.Assign) -> ast.Call | None:
     """The call by which a statement makes a longer copy of what it assigns to: ``t = torch.cat([t, x])``."""
     if len(stmt.targets) != 1:
         return None
-    name = ast.unparse(stmt.targets[0])
+    name = written(stmt.targets[0])
     branches = [stmt.value]
     if isinstance(stmt.value, ast.IfExp):
         branches = [stmt.value.body, stmt.value.orelse]
@@ -232,7 +232,7 @@ def extends(fn: Function, stmt: ast.Assign) -> ast.Call | None:
             continue
         first = value.args[0]
         parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else value.args[:2]
-        if any(ast.unparse(p) == name for p in parts) and len(parts) > 1:
+        if any(written(p) == name for p in parts) and len(parts) > 1:
             return value
     return None
 
@@ -242,7 +242,7 @@ def grown_in_loop(fn: Function, stmt: ast.Assign, call: ast.Call) -> ast.stmt | 
 
     It is the outermost loop around the statement that does not start the result anew.
     """
-    name = ast.unparse(stmt.targets[0])
+    name = written(stmt.targets[0])
     root = chain(stmt.targets[0])
     if not root or "." in root or _reads(call, name) != 1 or _now_and_then(fn, stmt):
         return None

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
-from memlint.extract import Definition, children, walk
+from memlint.extract import children, walk
 from memlint.facts import Answer, Event, Value
 from memlint.function import Function
+from memlint.lifetimes import COMPREHENSIONS, LOOPS
 from memlint.values import GRAPHLESS, chain
 
 SPREADS = frozenset({"append", "extend", "add", "insert", "appendleft", "put", "item"})
@@ -19,6 +20,7 @@ KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".s
 FEW = 16  # columns: a slice of no more than that is small beside what it was cut from
 ROWS = frozenset({"last_hidden_state", "hidden_states", "encoder_last_hidden_state"})
 SORTS = frozenset({"sort", "argsort"})
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 @dataclass
@@ -134,26 +136,25 @@ def may_hoard(fn: Function) -> bool:
     text = fn.definition.code
     if "for " not in text and "while " not in text:
         return False
-    return any(collected(fn.definition))
+    return any(map(_collects, fn.nodes_of(*LOOPS, *COMPREHENSIONS)))
 
 
-def collected(definition: Definition) -> Iterator[bool]:
-    """For each expression that a loop of the function puts away, whether it is made of the batches that the loop takes:
-    what syntax alone says of `over_batches`."""
-    stack: list[tuple[ast.AST, _Loop | None]] = [(n, None) for n in children(definition.node)]
+def _collects(node: ast.AST) -> bool:
+    """Whether an expression that a loop puts away is made of the batches that the loop takes: what syntax alone says of
+    `over_batches`. What a loop inside it puts away is that one's."""
+    put: list[ast.expr] = []
+    if isinstance(node, COMPREHENSIONS):
+        put.append(node.value if isinstance(node, ast.DictComp) else node.elt)
+    stack = children(node)
     while stack:
-        node, loop = stack.pop()
-        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-            loop = _Loop(node)
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
-            loop = _Loop(node)
-            yield from map(loop.takes_batches, _split(node.value if isinstance(node, ast.DictComp) else node.elt))
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            continue
-        elif loop is not None:
-            for expression in _put_away(node):
-                yield from map(loop.takes_batches, _split(expression))
-        stack += [(n, loop) for n in children(node)]
+        each = stack.pop()
+        if not isinstance(each, (*LOOPS, *COMPREHENSIONS, *_SCOPES)):
+            put += _put_away(each)
+            stack += children(each)
+    if not put:
+        return False
+    loop = _Loop(node)
+    return any(loop.takes_batches(part) for expression in put for part in _split(expression))
 
 
 def _put_away(node: ast.AST) -> Iterator[ast.expr]:

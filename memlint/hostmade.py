@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from memlint.extract import Definition, children
 from memlint.facts import UNKNOWN, Event, Value
 from memlint.function import Function
 from memlint.library import Row
-from memlint.lifetimes import LOOPS, Lifetimes
+from memlint.lifetimes import LOOPS
 from memlint.values import chain
 
 if TYPE_CHECKING:
@@ -103,10 +102,6 @@ class _Search:
         self.calls = {e.site: e for e in fn.own("call")}
         self.found: Moved  # what is being looked at
 
-    @cached_property
-    def lifetimes(self) -> Lifetimes:
-        return Lifetimes(self.fn.node)
-
     def of(self, call: ast.Call) -> Moved | None:
         assert isinstance(call.func, ast.Attribute)
         self.found = found = Moved(call)
@@ -142,8 +137,8 @@ class _Search:
         if isinstance(device, ast.Constant):
             return True
         name = chain(device).partition(".")[0]
-        here = self.lifetimes.reaching(name, self.found.move)
-        return bool(name) and all(self.lifetimes.reaching(name, e.site) is here for e in self.found.made)
+        here = self.fn.lifetimes.reaching(name, self.found.move)
+        return bool(name) and all(self.fn.lifetimes.reaching(name, e.site) is here for e in self.found.made)
 
     # ------------------------------------------------------------------ of what
 
@@ -237,27 +232,29 @@ class _Search:
 
     def name(self, node: ast.Name) -> bool:
         """A name that nothing but numbers was put in, and that nothing but the move reads before it is bound again."""
-        if node.id in self.lifetimes.changed or any(node.id in d.text for d in self.fn.definition.functions.values()):
+        if node.id in self.fn.lifetimes.changed or any(
+            node.id in d.text for d in self.fn.definition.functions.values()
+        ):
             return False
-        binding, *others = self.lifetimes.seen_by(node) or [None]
-        value = self.lifetimes.given(binding, node.id)
+        binding, *others = self.fn.lifetimes.seen_by(node) or [None]
+        value = self.fn.lifetimes.given(binding, node.id)
         if value is None or binding is None or others or self.loops(binding) != self.loops(node):
             return False
         if not self.made(value):
             return False
         self.found.apart = True
-        return all(self.harmless(use, node) for use in self.lifetimes.uses(node.id, binding))
+        return all(self.harmless(use, node) for use in self.fn.lifetimes.uses(node.id, binding))
 
     def harmless(self, use: ast.AST, moved: ast.Name) -> bool:
         """Whether a use of what was made on the host is its move, fills it, or only looks at its shape."""
-        parent = self.lifetimes.parents.get(use)
+        parent = self.fn.lifetimes.parents.get(use)
         if use is moved:
             return True
         if self.apart_from(use, moved):
             self.found.conditional = True
             return True
         if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
-            store = self.lifetimes.parents.get(parent)
+            store = self.fn.lifetimes.parents.get(parent)
             if self.loops(parent) != self.loops(moved):
                 return False  # piece by piece
             return isinstance(store, ast.Assign) and self.number(store.value) and self.plain_index(parent.slice)
@@ -265,8 +262,8 @@ class _Search:
             return self.rebound(use, moved)
         if parent.attr in FACTS:
             return True
-        call = self.lifetimes.parents.get(parent)
-        statement = self.lifetimes.parents.get(call) if call is not None else None
+        call = self.fn.lifetimes.parents.get(parent)
+        statement = self.fn.lifetimes.parents.get(call) if call is not None else None
         row = self.fn.project.library.method("tensor", parent.attr)
         fills = isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and self.fills(row)
         return fills or self.rebound(use, moved)
@@ -277,16 +274,16 @@ class _Search:
         return any(branches.get(owner, which) != which for owner, which in self.branches(use))
 
     def branches(self, node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-        above = self.lifetimes.parents.get(node)
+        above = self.fn.lifetimes.parents.get(node)
         while above is not None:
             if isinstance(above, ast.If) and node is not above.test:
                 yield above, "orelse" if node in above.orelse else "body"
-            node, above = above, self.lifetimes.parents.get(above)
+            node, above = above, self.fn.lifetimes.parents.get(above)
 
     def rebound(self, use: ast.AST, moved: ast.Name) -> bool:
         """Whether a use comes after ``if cuda: x = x.cuda()``, which moves under a condition what is then used."""
         statement = self.fn.statements.get(moved)
-        around = self.lifetimes.parents.get(statement) if statement is not None else None
+        around = self.fn.lifetimes.parents.get(statement) if statement is not None else None
         if not isinstance(around, ast.If) or not isinstance(statement, ast.Assign):
             return False
         after = use.lineno > (around.end_lineno or 0)  # type: ignore[attr-defined]
@@ -295,11 +292,11 @@ class _Search:
 
     def loops(self, node: ast.AST) -> list[ast.AST]:
         found: list[ast.AST] = []
-        above = self.lifetimes.parents.get(node)
+        above = self.fn.lifetimes.parents.get(node)
         while above is not None:
             if isinstance(above, LOOPS):
                 found.append(above)
-            above = self.lifetimes.parents.get(above)
+            above = self.fn.lifetimes.parents.get(above)
         return found
 
     # ------------------------------------------------------------------ what else is in it
@@ -360,7 +357,7 @@ class _Search:
                 for i in node.items
             ):
                 return True
-            node = self.lifetimes.parents.get(node)
+            node = self.fn.lifetimes.parents.get(node)
         return False
 
 

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memlint.extract import Definition, own_nodes, walk
+from memlint.extract import Definition, walk
 from memlint.facts import Event, Obj, Value
 from memlint.function import Function
-from memlint.lifetimes import LOOPS, Lifetimes
+from memlint.lifetimes import LOOPS
 from memlint.restoring import READERS, files_in, restores, run_as_module
 
 READS = frozenset("items keys values get pop copy popitem setdefault update".split())
@@ -46,7 +46,7 @@ class _Stay:
         self.fn, self.load = fn, load
         assert load.value.obj is not None
         self.file: Obj = load.value.obj
-        self.lifetimes = Lifetimes(fn.node)
+        self.lifetimes = fn.lifetimes
 
     def found(self) -> Lingering | None:
         fn, file = self.fn, self.file
@@ -139,7 +139,7 @@ class _Stay:
     def _long(self, binds: list[Event], last: ast.stmt) -> Iterator[ast.stmt]:
         """Statements after the last use, reached from all that it is bound by, that train or evaluate for long."""
         first = binds[0].stmt
-        for stmt in sorted((n for n in own_nodes(self.fn.node) if isinstance(n, ast.stmt)), key=_begin):
+        for stmt in sorted((n for n in self.fn.definition.nodes if isinstance(n, ast.stmt)), key=_begin):
             if _begin(stmt) > _end(last) and self._follows(stmt, first) and self._runs(stmt):
                 yield stmt
 
@@ -191,7 +191,7 @@ class _Stay:
     def _gone(self, bind: Event, before: ast.stmt) -> bool:
         """Whether a name lets go of it before a statement: deleted, or bound to something else."""
         start, end = _end(bind.stmt), _begin(before)
-        for node in own_nodes(self.fn.node):
+        for node in self.fn.definition.nodes:
             if isinstance(node, ast.Name) and node.id == bind.name and not isinstance(node.ctx, ast.Load):
                 if start < _begin(node) < end:
                     return True

@@ -10,11 +10,13 @@ from memlint.answers import LIMIT
 from memlint.extract import walk
 from memlint.facts import Event, Value
 from memlint.function import Function
-from memlint.lifetimes import Lifetimes
 
 FACTS = frozenset({"batch_sampler", "collate_fn", "num_workers", "drop_last"})  # what only loaders have
 GATHERS = frozenset({"list", "tuple", "set", "frozenset", "sorted", "collections.deque"})
-_GATHERS = re.compile(r"\b(?:list|tuple|set|frozenset|sorted|deque)\((?!\))|\b(\w+)\s+for\s+\1\s+in\b|[\[(,]\s*\*\w")
+_CALLS = ("list(", "tuple(", "set(", "sorted(", "deque(")
+_GATHERS = re.compile(r"(?:list|tuple|set|sorted|deque)\((?!\))")
+_ITSELF = re.compile(r"for\s+(\w+)\s+in\b")  # ``x for x in``, from its second word on: whole words are found slowly
+_SPREAD = re.compile(r"\*\w")
 _LOADERS = re.compile(r"oader|batch_sampler|collate_fn|num_workers|drop_last")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp)
 
@@ -29,11 +31,23 @@ def cycled(fn: Function) -> Iterator[Event]:
 
 def may_gather(fn: Function) -> bool:
     """What text alone says of `gathered`: False settles it, before the function is read."""
-    if _GATHERS.search(fn.text) is None:
+    if not _gathers(fn.text):
         return False
     module = fn.definition.module
     others = fn.project.names.modules.values()  # a caller may hand the loader over
     return module.spells(_LOADERS) or any(m.spells(_LOADERS) for m in (*fn.project.imported(module), *others))
+
+
+def _gathers(text: str) -> bool:
+    if any(word in text for word in _CALLS) and _GATHERS.search(text):
+        return True
+    if any(_before(text, m.start()).endswith(m[1]) for m in _ITSELF.finditer(text)):
+        return True
+    return any(_before(text, m.start()).endswith(("[", "(", ",")) for m in _SPREAD.finditer(text))
+
+
+def _before(text: str, place: int) -> str:
+    return text[max(place - 120, 0) : place].rstrip()
 
 
 def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:
@@ -132,7 +146,7 @@ def _dataset(fn: Function, value: Value) -> ast.expr | None:
         return None
     data = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "dataset"), None)
     if isinstance(data, ast.Name):
-        binding = Lifetimes(fn.node).reaching(data.id, data)
+        binding = fn.lifetimes.reaching(data.id, data)
         return binding.value if isinstance(binding, ast.Assign) else None
     return data
 

@@ -6,10 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from memlint.function import Function
-from memlint.lifetimes import Lifetimes
 from memlint.values import chain
 
 FEW = 16  # columns: coordinates, boxes; with so few the differences are not much more than the distances
@@ -84,10 +82,6 @@ class _Search:
     def __init__(self, fn: Function) -> None:
         self.fn = fn
 
-    @cached_property
-    def lifetimes(self) -> Lifetimes:
-        return Lifetimes(self.fn.node)
-
     def of(self, node: ast.BinOp) -> Pairs | None:
         left, right = self.broadcast(node.left), self.broadcast(node.right)
         if left is None or right is None or abs(left.axis - right.axis) != 1 or -1 in (left.axis, right.axis):
@@ -131,17 +125,17 @@ class _Search:
 
     def integers(self, node: ast.AST) -> bool:
         """Whether a subtraction stands under a condition that asks for the type: `torch.cdist` takes no integers."""
-        above = self.lifetimes.parents.get(node)
+        above = self.fn.lifetimes.parents.get(node)
         while above is not None:
             if isinstance(above, (ast.If, ast.IfExp)) and "is_floating_point" in ast.unparse(above.test):
                 return True
-            above = self.lifetimes.parents.get(above)
+            above = self.fn.lifetimes.parents.get(above)
         return False
 
     def given(self, node: ast.Name) -> ast.expr | None:
         """The expression of the only binding that a use of a name sees."""
-        bindings = self.lifetimes.seen_by(node) if node.id not in self.lifetimes.changed else []
-        return self.lifetimes.given(bindings[0], node.id) if len(bindings) == 1 else None
+        bindings = self.fn.lifetimes.seen_by(node) if node.id not in self.fn.lifetimes.changed else []
+        return self.fn.lifetimes.given(bindings[0], node.id) if len(bindings) == 1 else None
 
     # ------------------------------------------------------------------ what is made of the difference
 
@@ -149,11 +143,11 @@ class _Search:
         """The distance that a difference is for, and for nothing else."""
         power, torch = 0, False  # of the elements: 0 as they are, 1 absolute, 2 squared
         while True:
-            parent = self.lifetimes.parents.get(node)
+            parent = self.fn.lifetimes.parents.get(node)
             if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-                if parent.targets[0].id in self.lifetimes.changed:
+                if parent.targets[0].id in self.fn.lifetimes.changed:
                     return None
-                uses = self.lifetimes.uses(parent.targets[0].id, parent)
+                uses = self.fn.lifetimes.uses(parent.targets[0].id, parent)
                 square = self.own_product(uses)
                 if square is not None and not power:
                     node, power = square, 2
@@ -177,10 +171,10 @@ class _Search:
 
     def step(self, node: ast.expr) -> _Step | None:
         """The call, or the power, that takes an expression as its receiver or first argument."""
-        parent = self.lifetimes.parents.get(node)
+        parent = self.fn.lifetimes.parents.get(node)
         if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Pow) and parent.left is node:
             return _Step(parent, "pow", [parent.right], {}, False)
-        call, name, skip = self.lifetimes.parents.get(parent) if parent is not None else None, "", 0
+        call, name, skip = self.fn.lifetimes.parents.get(parent) if parent is not None else None, "", 0
         if isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent:
             name = parent.attr
         elif isinstance(parent, ast.Call) and parent.args and parent.args[0] is node:
@@ -200,7 +194,7 @@ class _Search:
 
     def own_product(self, uses: list[ast.expr]) -> ast.expr | None:
         """``d * d``, where that is all that is done with ``d``."""
-        parents = {self.lifetimes.parents.get(u) for u in uses}
+        parents = {self.fn.lifetimes.parents.get(u) for u in uses}
         product = parents.pop() if len(uses) == 2 and len(parents) == 1 else None
         return product if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult) else None
 

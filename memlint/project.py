@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memlint.extract import Class, Definition, Module, own_nodes
+from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
@@ -421,7 +421,7 @@ class Project:
 
     def _makes_modules(self, definition: Definition, name: str) -> bool:
         """Whether calling a name gives a module: it is a class, or builds one, whatever its annotation says."""
-        for node in own_nodes(definition.node):
+        for node in definition.nodes:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 made = node.value
                 while isinstance(made.func, ast.Attribute) and isinstance(made.func.value, ast.Call):
@@ -921,9 +921,7 @@ class Project:
         if definition.name != "forward" or event.grad is not Grad.ENTRY or self.callers(definition):
             return False
         line = event.site.lineno  # type: ignore[attr-defined]
-        return bool(event.guards) or any(
-            isinstance(n, ast.Return) and n.lineno < line for n in own_nodes(definition.node)
-        )
+        return bool(event.guards) or any(isinstance(n, ast.Return) and n.lineno < line for n in definition.nodes)
 
     def _root_grad(self, definition: Definition) -> Grad:
         if definition in self.addressed or definition in self.hooks or definition in self.crowded:

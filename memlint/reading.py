@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file
+from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file, written
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -184,12 +184,12 @@ class Reading:
 
     def total(self, target: ast.expr, old: Value, new: Value, node: ast.stmt, expr: ast.expr) -> None:
         """Note a running total: ``t += x``, ``t = t + x``, ``t.add_(x)``."""
-        name = ast.unparse(target)
+        name = written(target)
         self.event("sum", node, value=new, target=self.place(target), name=name, old=old, expr=expr, receiver=old)
 
     def with_place(self, value: Value, target: ast.expr, node: ast.stmt) -> Value:
         """Let the running total remember that it is one, so that later uses of it can be found."""
-        mark = self.node(Origin.PLACE, node, ast.unparse(target), key="total")
+        mark = self.node(Origin.PLACE, node, written(target), key="total")
         return value.but(deps=value.deps | {mark})
 
     def place(self, target: ast.expr) -> Obj | None:
@@ -257,7 +257,7 @@ class Reading:
 
     def input_gradient(self, owner: Value, target: ast.expr | None, site: ast.AST) -> None:
         """``x.requires_grad_()``: somebody wants the gradient for this value."""
-        leaf = self.node(Origin.WEIGHT, site, ast.unparse(target) if target is not None else "input")
+        leaf = self.node(Origin.WEIGHT, site, written(target) if target is not None else "input")
         leaf.wanted = True
         name = chain(target) if target is not None else ""
         if name:

@@ -11,7 +11,6 @@ from memlint.extract import walk
 from memlint.facts import Event
 from memlint.function import Function
 from memlint.library import Row
-from memlint.lifetimes import Lifetimes
 
 METHODS = frozenset({"repeat", "tile", "repeat_interleave"})
 KEEPING = frozenset("to cuda cpu float double half bfloat16 long int bool type type_as detach clone contiguous".split())
@@ -73,7 +72,7 @@ class Reads:
 
     def __init__(self, fn: Function) -> None:
         self.fn = fn
-        self.life = Lifetimes(fn.node)
+        self.life = fn.lifetimes
         self.calls: dict[ast.AST, Event] = {e.site: e for e in fn.own("call")}
 
     # ------------------------------------------------------------------ what is repeated

@@ -10,7 +10,6 @@ from memlint.answers import LIMIT
 from memlint.extract import Definition, Module
 from memlint.facts import UNKNOWN, Event, Obj, Value
 from memlint.function import Function
-from memlint.lifetimes import Lifetimes
 from memlint.reading import NESTING
 from memlint.roles import MODULE, OPTIMIZER, SWITCHES, Use
 from memlint.values import LOADED, chain
@@ -166,7 +165,7 @@ def _in_memory(fn: Function, call: Event) -> bool:
     site = call.site
     given = site.args[1] if isinstance(site, ast.Call) and len(site.args) > 1 else None
     if isinstance(given, ast.Name):
-        binding = Lifetimes(fn.node).reaching(given.id, given)
+        binding = fn.lifetimes.reaching(given.id, given)
         if isinstance(binding, (ast.With, ast.AsyncWith)):
             opened = (i.context_expr for i in binding.items if i.optional_vars and chain(i.optional_vars) == given.id)
             given = next(opened, given)
@@ -234,7 +233,7 @@ def _choices(fn: Function, expression: ast.expr) -> list[ast.expr]:
         return [*_choices(fn, expression.body), *_choices(fn, expression.orelse)]
     if not isinstance(expression, ast.Name) or expression.id in fn.definition.parameters:
         return [expression]
-    lifetimes = Lifetimes(fn.node)
+    lifetimes = fn.lifetimes
     found: list[ast.expr] = []
     for binding in lifetimes.binds.get(expression.id, ()):
         if expression in lifetimes.uses(expression.id, binding):
@@ -277,7 +276,7 @@ def _published(fn: Function, load: Event) -> bool:
         return False
     named = fn.source_of(path).strip("\"'")
     if isinstance(path, ast.Name):
-        binding = Lifetimes(fn.node).reaching(path.id, path)
+        binding = fn.lifetimes.reaching(path.id, path)
         path = binding.value if isinstance(binding, ast.Assign) else path
     fetches = (e.site for e in fn.own("call") if isinstance(e.site, ast.Call) and e.site is not call)
     return _PUBLISHED.search(fn.source_of(path, 400)) is not None or any(

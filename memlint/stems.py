@@ -9,7 +9,7 @@ from itertools import takewhile
 from posixpath import dirname
 from typing import TYPE_CHECKING
 
-from memlint.extract import Class, Definition, own_nodes, walk
+from memlint.extract import Class, Definition, walk
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -74,7 +74,7 @@ def _named(project: Project, where: Definition, name: str) -> Iterator[Stem]:
 
 def assigned(where: Definition, name: str) -> Iterator[ast.expr]:
     """What the function itself assigns to a name or to ``self.name``."""
-    for node in own_nodes(where.node):
+    for node in where.nodes:
         if isinstance(node, ast.Assign):
             targets, value = node.targets, node.value
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:

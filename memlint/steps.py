@@ -101,7 +101,7 @@ def always(fn: Function, node: ast.AST, loop: ast.AST | None = None) -> bool:
         inner, outer = outer, fn.parents.get(outer)
     line = node.lineno  # type: ignore[attr-defined]
     if loop is None:  # a function that may return before is asked at every step, and works only at some
-        return not any(isinstance(n, ast.Return) and n.lineno < line and _decides(fn, n) for n in own_nodes(fn.node))
+        return not any(isinstance(n, ast.Return) and n.lineno < line and _decides(fn, n) for n in fn.definition.nodes)
     begun = min((e.site.lineno for e in fn.events(*WORK) if loop in e.loops), default=line)  # type: ignore[attr-defined]
     return not any(isinstance(n, ast.Continue) and begun < n.lineno < line for n in own_nodes(loop))
 

@@ -77,6 +77,17 @@ def chain(node: ast.AST) -> str:
     return ""
 
 
+def written(node: ast.AST) -> str:
+    """An expression as `ast.unparse` writes it. What is asked for again and again is kept with the node itself."""
+    if type(node) is ast.Name:
+        return node.id
+    kept = vars(node)
+    text = kept.get("_written")
+    if text is None:
+        text = kept["_written"] = ast.unparse(node)
+    return text
+
+
 class Symbol(str):
     """A constant known by its dotted name only: an enumeration's member."""
 
