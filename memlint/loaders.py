@@ -33,9 +33,13 @@ def may_gather(fn: Function) -> bool:
     """What text alone says of `gathered`: False settles it, before the function is read."""
     if not _gathers(fn.text):
         return False
-    module = fn.definition.module
-    others = fn.project.names.modules.values()  # a caller may hand the loader over
-    return module.spells(_LOADERS) or any(m.spells(_LOADERS) for m in (*fn.project.imported(module), *others))
+    definition, project = fn.definition, fn.project
+    if definition.module.spells(_LOADERS):
+        return True
+    if definition.cls is not None and project.is_module(definition.cls):
+        return False  # the layers of a model have no data
+    near = (*project.imported(definition.module), *(d.module for d in project.within_reach(definition)))
+    return any(module.spells(_LOADERS) for module in near)
 
 
 def _gathers(text: str) -> bool:
@@ -104,10 +108,13 @@ def is_loader(fn: Function, value: Value, depth: int = 0) -> bool:
     obj = value.obj
     if obj is None or obj.parameter < 0 or obj.home is not fn.definition:
         return False
+    project = fn.project
+    if not any(d.module.spells(_LOADERS) for d in project.within_reach(fn.definition)):
+        return False  # nobody near has a loader to hand over; to read all callers for it takes long
     name = fn.definition.parameters[obj.parameter]
     given = [
-        (fn.project.function(flow.definition), fn.project.argument(fn.definition, name, flow, call))
-        for flow, call in fn.project.callers(fn.definition)
+        (project.function(flow.definition), project.argument(fn.definition, name, flow, call))
+        for flow, call in project.callers(fn.definition)
     ]
     return bool(given) and all(v is not None and is_loader(caller, v, depth + 1) for caller, v in given)
 
