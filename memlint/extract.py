@@ -142,6 +142,12 @@ class Definition:
         return own_nodes(self.node)
 
     @cached_property
+    def calls_own(self) -> bool:
+        """Whether it calls functions or classes of its file by their names: as a top level, that of a script."""
+        own = self.module.functions.keys() | self.module.classes.keys()
+        return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in own for n in self.nodes)
+
+    @cached_property
     def words(self) -> frozenset[str]:
         """The identifiers in its text, those in comments and strings included."""
         return words(self.own_text)

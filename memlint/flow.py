@@ -18,7 +18,7 @@ from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Origin, Value
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, chain, join, written
 
 if TYPE_CHECKING:
-    from memlint.project import Project
+    pass
 
 
 class Flow(Evaluating):
@@ -28,10 +28,10 @@ class Flow(Evaluating):
     ``entry`` the gradient mode that its own decorators and framework give it, ``Grad.ENTRY`` where callers decide.
     """
 
-    def __init__(self, project: Project, definition: Definition, arguments: dict[str, Value], depth: int) -> None:
-        super().__init__(project, definition, arguments, depth)
+    def read(self) -> None:
+        """Walk the function, once."""
         try:
-            self.block(definition.body)
+            self.block(self.definition.body)
         except (Exit, RecursionError):
             self.complete = False
         self.returns = self._returns()

@@ -134,7 +134,7 @@ class Project:
         self._flows: dict[Any, Flow | None] = {}
         self._weight = 0
         self._interesting: dict[Definition, bool] = {}
-        self._running: set[Any] = set()
+        self._running: dict[tuple[Definition, Any], Flow] = {}
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
         self._attributes: dict[tuple[Class, str], Value | None] = {}
         self._globals: dict[tuple[Module, str], Obj] = {}
@@ -293,14 +293,19 @@ class Project:
             return self._flows[place]
         if place in self._running or sum(1 for d, _ in self._running if d is definition) > 1:
             return None
+        top = definition.module.top
+        if definition is not top and (top, ()) not in self._flows and top.calls_own:
+            self.flow(top)  # before its functions, whoever asks first: it says what the names are that they share
+            if place in self._flows:
+                return self._flows[place]
         arguments = self._symbolic(definition, bound)  # may read callers, which may read this very function
         if place in self._flows:
             return self._flows[place]
-        self._running.add(place)
+        flow = self._running[place] = Flow(self, definition, arguments, depth)
         try:
-            flow = Flow(self, definition, arguments, depth)
+            flow.read()
         finally:
-            self._running.discard(place)
+            del self._running[place]
         self._flows[place] = flow
         self._weight += len(flow.nodes) + len(flow.events)
         return flow
@@ -808,10 +813,9 @@ class Project:
             if expr.value is None and many:
                 return Value("unknown", frozenset({self.place_node(self.global_obj(home, name))}))
             return Value(kinds.get(type(expr.value), "none"), const=UNSET if many else expr.value)
-        flow = self._flows.get((home.top, ())) or self.flow(home.top)
-        if flow is None:
-            return UNKNOWN
-        value = flow.env.get(name)
+        top = home.top, ()  # what calls this function may be the top level itself: then the name is what it is by now
+        flow = self._flows.get(top) or self._running.get(top) or self.flow(home.top)
+        value = flow.env.get(name) if flow is not None else None
         if value is None:
             return UNKNOWN
         deps = EMPTY

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memlint import page, registry
+from memlint.check import Options, check_paths
 from memlint.testing import run_page
 
 FOLDER = registry.rules_folder()
@@ -18,6 +19,22 @@ PAGES = sorted(FOLDER.glob("*.md"))
 def test_page_holds(path: Path) -> None:
     problems = run_page(path)
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_rule_finds_alone_what_it_finds_beside_the_others(path: Path, tmp_path: Path) -> None:
+    """Other rules have functions read sooner, and in another order."""
+    shown = page.read(path)
+    for number, block in enumerate((*shown.finds, *shown.leaves)):
+        file = tmp_path / f"block{number}.py"
+        file.write_text(block.text)
+        alone, beside = (
+            [finding.span for finding in report.findings if finding.code == shown.code]
+            for report in (
+                check_paths([str(file)], Options(select=(chosen,), cache=False)) for chosen in (shown.code, "ALL")
+            )
+        )
+        assert alone == beside, block.text
 
 
 def test_rules_and_pages_come_in_pairs() -> None:
