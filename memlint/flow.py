@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.calls import TENSOR_ONLY
 from memlint.expressions import Evaluating, Exit
 from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Origin, Value
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, Mode, Symbol, chain, join, written
-
-if TYPE_CHECKING:
-    pass
 
 
 class Flow(Evaluating):
