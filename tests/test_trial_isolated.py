@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from memlint.check import Options, check_paths  # noqa: E402
-from memlint.trial.confirm import HASTE, NO_DEVICE, Confirmer, Outcome, Settings  # noqa: E402
+from memlint.trial.confirm import HASTE, NO_DEVICE, UP_TO, Confirmer, Outcome, Settings  # noqa: E402
 from memlint.trial.guess import Guess, refined  # noqa: E402
 from memlint.trial.lenient import soften, way  # noqa: E402
 from memlint.trial.missing import NUMBER, Missing, MissingFinder  # noqa: E402
@@ -428,11 +428,29 @@ import torch
 
 def targets(na, nt, device):
     ai = torch.arange(nt, device=device).float().view(1, nt).repeat(na, 1)
+    total = (ai * 2).sum()
+    del ai
+    return torch.zeros(512, 512, device=device) + total
+"""
+    for package in ("import no_such_package", "import json"):
+        verdict = outcome(text.replace("import no_such_package", package), "repeat-not-expand", device="fake").verdict
+        assert verdict.before is not None and verdict.before.iterations == 6, verdict
+        assert verdict.status == "undecided", verdict
+
+
+def test_larger_numbers_show_what_small_ones_hide(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+
+def targets(na, nt, device):
+    ai = torch.arange(nt, device=device).float().view(1, nt).repeat(na, 1)
     return torch.cat((torch.zeros(64, 64, device=device).flatten(), (ai * 2).flatten()))
 """
     verdict = outcome(text, "repeat-not-expand", device="fake").verdict
-    assert verdict.tier == "isolated" and verdict.before is not None and verdict.before.iterations == 6, verdict
-    assert verdict.status == "undecided", verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    assert verdict.before is not None and verdict.after is not None
+    assert verdict.before.device_peak - verdict.after.device_peak == 64 * 64 * 4 - 512, "all but the row itself"
 
 
 def test_an_old_torch_fills_gradients(outcome, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -547,3 +565,61 @@ def evaluate(model, loader):
     verdict = outcome(text, "eval-without-no-grad", device="fake").verdict
     assert verdict.before is not None and verdict.after is not None
     assert verdict.before.iterations == verdict.after.iterations == LEAST, verdict
+
+
+@pytest.mark.parametrize(("layers", "status"), [(8, "confirmed"), (1, "refuted")])
+def test_what_a_script_has_done_before_does_not_count(outcome, layers: int, status: str) -> None:  # type: ignore[no-untyped-def]
+    text = f"""
+import torch
+
+net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range({layers})])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(3):
+    optimizer.zero_grad()
+    net(torch.rand(512, 64)).square().mean().backward()
+    optimizer.step()
+net.eval()
+scores = net(torch.rand(64, 64))
+print(scores.argmax(1))
+"""
+    verdict = outcome(text, "eval-without-no-grad", device="cpu").verdict
+    assert (verdict.status, verdict.tier) == (status, "isolated"), verdict
+    assert verdict.before is not None and verdict.before.iterations == 6
+    assert layers == 1 or verdict.reason == UP_TO
+
+
+def test_what_a_function_gives_back_counts(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+
+def weights(rows, device):
+    scale = torch.rand(1, 64, device=device).repeat(256, 1)
+    return scale * 2, torch.zeros(256, 64, device=device)
+"""
+    verdict = outcome(text, "repeat-not-expand", device="fake").verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    assert verdict.before is not None and verdict.before.device_peak >= 3 * 256 * 64 * 4, "with both results"
+
+
+def test_numbers_are_what_their_names_say(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+from torch import nn
+
+class Attend(nn.Module):
+    def __init__(self, hidden_size, seq_len, dropout_prob):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout_prob)
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.seq_len = seq_len
+
+    def forward(self, memory, last):
+        last = self.dropout(self.query(last)).unsqueeze(1)
+        last = last.repeat(1, self.seq_len, 1)
+        return torch.tanh(memory + last)
+"""
+    found = outcome(text, "repeat-not-expand", device="fake")
+    assert found.verdict.status == "confirmed", found.verdict
+    assert '"hidden_size": WIDTH, "seq_len": TOKENS, "dropout_prob": 0.1' in found.harness

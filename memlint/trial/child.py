@@ -72,6 +72,7 @@ from memlint.trial.watch import (  # noqa: E402
     wrap,
 )
 
+MANY = 64  # what an unknown whole number is with larger batches
 WRITES = {
     "os.remove",
     "os.rename",
@@ -184,7 +185,13 @@ def run_arm(
     late = bool(chain) and (looped or script)  # what comes before the flagged code is the program's own
     watch = (LateWatch if late else Watch)(meter, spec["steps"], spec["patience"] or math.inf)
     hits: list[int] = []
-    names: dict[str, Any] = {WATCH: watch.over, TICK: watch.condition, EACH: watch.each_call, HIT: hits.append}
+
+    def hit(key: int) -> None:
+        if spec["begins"] and watch.count >= 0 and watch.count not in hits[-1:]:
+            meter.resume()
+        hits.append(watch.count)
+
+    names: dict[str, Any] = {WATCH: watch.over, TICK: watch.condition, EACH: watch.each_call, HIT: hit}
     before = set(sys.modules)
     stage, arguments, returned = "import", {}, None
     stood.clear()
@@ -234,10 +241,10 @@ def run_arm(
     meter.close()
     if meter.evidence is None:
         meter.testify()
-    answer["own"] = not standins.StandIn.made and (script or not chain)
     answer.update(readings=meter.readings, evidence=meter.evidence)
     if arm in spec["flagged"]:
         answer["hits"] = len(hits)
+    answer["own"] = not standins.StandIn.used and (script or not chain)
     if chain:
         answer["whole"] = script and not looped and not spec["function"]
         answer |= {
@@ -402,6 +409,7 @@ def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
     setattr(importlib.import_module("torch.utils.deterministic"), "fill_uninitialized_memory", False)  # noqa: B010
     torch.use_deterministic_algorithms(True)
     if spec["batch"]:
+        standins.COUNT = MANY if spec["batch"] > standins.BATCH else standins.COUNT
         standins.BATCH = spec["batch"]
     answer = _both_arms(spec)
     if Checkpoints.learned:  # from now on the program finds what it reads

@@ -16,18 +16,31 @@ from memlint.target import UNKNOWN, Finder, Target, of_header
 from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
 from memlint.trial.guess import known, refined
-from memlint.trial.judge import CONFIRMED, FEW, IDLE, REFUTED, SAY, SIZES, UNDECIDED, Verdict, judge, undecided
+from memlint.trial.judge import (
+    CONFIRMED,
+    FEW,
+    IDLE,
+    NO_DIFFERENCE,
+    REFUTED,
+    SAY,
+    SIZES,
+    UNDECIDED,
+    Verdict,
+    judge,
+    undecided,
+)
 from memlint.trial.run import AGAIN, Limits, Runner, Spec, TrialError, Trials
 
 ATTEMPTS = 14  # guesses at the batches on one way to run a finding
 HASTE = 5.0  # seconds that a guess gets however many went before it
 _ABSENT = re.compile("FileNotFoundError|ModuleNotFoundError|ImportError")
+_CHOSEN = re.compile(r"\b(COUNT|WIDTH|TOKENS)\b")  # numbers in a harness that may well be others
 PATIENCE = 0.3  # of a trial's time, that one arm's iterations may take before they end early
 SMALL = 2  # examples in a batch where the usual number takes too long
 OTHERS = (2, 256)  # examples in a batch, beside the usual number, where it hangs on that what a repair saves
 SAME = 2  # times that a run may end as one before it did until guesses at the batches are given up
 NO_DEVICE = "on a CPU there is no device to leave, so a repair that moves to the host shows nothing: use --device cuda"
-UP_TO = "up to where the flagged statement's result is used"
+UP_TO = "from the flagged statement up to where its result is used"
 FREES_GRADIENTS = "2.0"  # the first torch whose ``zero_grad`` frees gradients unless told to fill them
 SUPPLY = "supply --harness FILE with setup(device)"
 
@@ -82,6 +95,12 @@ class _Case:
         """Whether the repair is that something goes to the host."""
         fix = self.finding.fix
         return fix is not None and any("cpu" in edit.text for edit in fix.edits)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the repair changes nothing that runs before the flagged statement."""
+        edits = self.finding.fix.edits if self.finding.fix else ()
+        return all(edit.span.line >= self.finding.span.line for edit in edits)
 
 
 class Confirmer:
@@ -181,10 +200,11 @@ class Confirmer:
                 text = draft.write(guess)
                 spec = replace(harness.spec(finding, source, case.repaired, text, device, steps, draft), batch=batch)
                 once = bool(draft.chain) and draft.place.loop is None and case.claim in (Claim.PEAK, Claim.KEPT)
+                spec = replace(spec, begins=once and case.stays)
                 verdict, complaint = self._verdict(case, replace(spec, ends=once), draft.tier, seconds)
                 if once and verdict.status == CONFIRMED:
                     verdict = replace(verdict, reason=UP_TO)
-                elif once and _alike(verdict):  # what it costs may come later
+                elif once and (verdict.status == REFUTED or _alike(verdict)):  # what it costs may come later
                     verdict, complaint = self._verdict(case, spec, draft.tier, seconds)
                 if verdict.status == REFUTED and case.claim is Claim.PEAK and device.startswith("cuda"):
                     counted, _ = self._verdict(case, replace(spec, device="fake"), draft.tier, seconds)
@@ -210,15 +230,15 @@ class Confirmer:
     def _other_sizes(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
         """``verdict``, which hangs on sizes that memlint chose, or what other sizes of the batch make of it.
 
-        Refuted is only what no size bears out, with the program's own model.
+        Refuted is only what no size bears out, with the program's own model and numbers.
         """
         for examples in OTHERS:
             other, _ = self._verdict(case, replace(spec, batch=examples), tier, seconds)
             if other.status == CONFIRMED:
                 return replace(other, reason=f"with batches of {examples} examples")
-            if other.reason != SIZES:
+            if other.reason not in (SIZES, NO_DIFFERENCE):
                 return verdict
-        if not verdict.own:
+        if not verdict.own or _CHOSEN.search(spec.harness or ""):
             return verdict
         sizes = " or ".join(map(str, OTHERS))
         return replace(

@@ -21,6 +21,7 @@ from memlint.trial.watch import Place, bytes_at, called, definition, first, loca
 
 _NAMES = (
     "BATCH",
+    "COUNT",
     "TOKENS",
     "WIDTH",
     "Batches",

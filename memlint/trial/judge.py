@@ -31,7 +31,7 @@ STUMBLED = "statements of the loop failed with what stands for what is not there
 OTHER_WAY = "repaired, the run went another way, past the flagged line"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
 ON_CPU = "on a CPU there is no device to wait for, so the time says nothing: use --device cuda"
-WHOLE = "it runs once in its script, which as a whole takes no less once repaired"
+WHOLE = "it runs once in its script, which from there to its end takes no less once repaired"
 SIZES = "repaired, less is held in between, but with these sizes the peak lies elsewhere"
 MEASURES = {
     Claim.GROWTH: "device_growth",
@@ -225,7 +225,7 @@ def judge(
         return replace(verdict, measure="", reason=NO_DIFFERENCE)
     if claim is Claim.PEAK and not own and (held > less or data["before"].get("stood")):
         return replace(verdict, reason=SIZES if held > less else OTHER_SIZES, own=bool(data["before"].get("own")))
-    if data["before"].get("whole"):
+    if data["before"].get("whole") and held - less > SLIGHT * held:
         return replace(verdict, measure="", reason=WHOLE)
     reason = FREES if claim is Claim.EQUAL else f"the repair does not lower the {claim.value}"
     return replace(verdict, status=REFUTED, reason=reason)

@@ -103,6 +103,7 @@ class _Softener:
         self._watched = watched
         self._bound = set(names)
         self._following = following
+        self._there = False  # the goal lies behind
 
     def _leads(self, node: ast.AST) -> bool:
         """Whether the goal lies in ``node``."""
@@ -116,7 +117,7 @@ class _Softener:
 
     def _statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if node is self._watched:
-            yield from self._there(node)
+            yield from self._bindings(node)
             if isinstance(node, ast.For):
                 node.iter = _items(node.iter, node.lineno)
             if isinstance(node, (ast.For, ast.While)):
@@ -124,14 +125,16 @@ class _Softener:
                     _hold_inside(inner)
                 node.body = _stumbling(node.body)
             yield node
+            self._there = True
         elif self._leads(node):
             yield from self._towards(node)
+            self._there = True
         elif isinstance(node, _KEPT) or _first(node):
             yield node
-        elif not (isinstance(node, ast.Return) and (self._watched or self._following)):
-            yield from _tried(node)
+        elif self._there or not (isinstance(node, ast.Return) and (self._watched or self._following)):
+            yield from _tried(node, returns=self._there)
 
-    def _there(self, node: ast.stmt) -> Iterator[ast.stmt]:
+    def _bindings(self, node: ast.stmt) -> Iterator[ast.stmt]:
         """Stand-ins for the names of this scope that ``node`` reads and that no branch that was taken has bound."""
         own_names = set(bound(node, definitions=False))
         read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -160,17 +163,18 @@ class _Softener:
         yield node
 
 
-def _tried(node: ast.stmt) -> Iterator[ast.stmt]:
-    """``node``, and stand-ins where it fails or gives what is absent."""
+def _tried(node: ast.stmt, *, returns: bool = False) -> Iterator[ast.stmt]:
+    """``node``, and stand-ins where it fails or gives what is absent; what it ``returns`` counts behind the goal."""
     names = list(dict.fromkeys(bound(node)))
-    _NoReturns().visit(node)
+    if not returns:
+        _NoReturns().visit(node)
     if isinstance(node, ast.For):
         node.iter = _call(BRIEFLY, node.iter)
     elif isinstance(node, ast.While):
         node.test = ast.BoolOp(ast.And(), [_call(SOON, ast.Constant(node.lineno)), node.test])
     if isinstance(node, (ast.If, ast.With)):
         for block in (node.body, getattr(node, "orelse", [])):
-            block[:] = [made for statement in block for made in _tried(statement)]
+            block[:] = [made for statement in block for made in _tried(statement, returns=returns)]
     handler = [_assign(name, _either(name), node) for name in names] or [ast.Pass()]
     after = []
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.With, ast.If, ast.For, ast.Try)):
@@ -295,8 +299,12 @@ def _items(iterable: ast.expr, line: int) -> ast.expr:
 
 def bound(node: ast.AST, *, definitions: bool = True) -> Iterator[str]:
     """Names and attributes of ``self`` that ``node`` binds in its own scope: by assignment, and with ``definitions`` by
-    definitions and imports."""
-    for inner in (node, *(() if isinstance(node, _DEFINITIONS) else own(node))):
+    definitions and imports. What a comprehension binds is its own."""
+    nodes = (node, *(() if isinstance(node, _DEFINITIONS) else own(node)))
+    inside = {id(n) for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
+    for inner in nodes:
+        if id(inner) in inside:
+            continue
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
         elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):

@@ -50,6 +50,12 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     (r"epoch|_?rounds?$|_?iters?$|iterations|_?steps?$|^n$|^num$|^max_", "1"),
     (r"freq|interval|every|patience|_step$", "10"),
     (r"classes|vocab|n_out|num_labels|out_dim|^k$", "10"),
+    (r"drop(out)?|prob(ability)?$|(^|_)(rate|ratio|lr|eps|alpha|beta|gamma|momentum|decay|temperature)$", UNKNOWN),
+    (
+        r"^(d_model|width|features|channels)$|hidden|(embed|emb|feature|model|attention|inner|latent)(ding)?_?(size|dim)",
+        "WIDTH",
+    ),
+    (r"(seq|sequence|text|token)s?_?(len|length)$|^(length|max_len|max_length)$", "TOKENS"),
     (r"batch_?size|bsz", "8"),
     (r"seed|rank|start|^i$|^idx|index|best|acc", "0"),
     (r"accum", "1"),
@@ -63,7 +69,7 @@ _OF_TENSORS = frozenset(
 _OF_OPTIMIZERS = frozenset("step zero_grad param_groups state_dict load_state_dict state defaults optimizer".split())
 _ONLY_OF_TENSORS = frozenset(
     """to cuda cpu size shape view reshape unsqueeze squeeze detach numel permute transpose contiguous expand expand_as
-    gather masked_fill scatter_ new_zeros new_ones flatten argmax softmax unbind repeat_interleave matmul bmm
+    gather masked_fill scatter_ repeat new_zeros new_ones flatten argmax softmax unbind repeat_interleave matmul bmm
     clone""".split()
 )
 _OF_MODULES = frozenset(
@@ -172,7 +178,7 @@ class Roles:
                     continue  # its parts are no tensors
                 made[name] = f"Output({', '.join(f'{a}={self._feed.element(a, last=False)}' for a in fields)})"
             elif role == "number":
-                if (value := self._number(name)) != UNKNOWN:
+                if (value := self._number(name)) not in (UNKNOWN, "COUNT"):
                     made[name] = value
             elif role not in ("quiet", "sequence"):
                 made[name] = self._made(name, name, role)
@@ -339,7 +345,7 @@ class Roles:
         last = name.rpartition(".")[2].lower()
         if last in re.findall(r"\w+", self._place.source.lower()):
             return "STEPS"
-        unknown = {"whole": "2", "tensor": f"{self._guess.inputs}.to(device)"}.get(self._guess.unknown, UNKNOWN)
+        unknown = {"whole": "COUNT", "tensor": f"{self._guess.inputs}.to(device)"}.get(self._guess.unknown, UNKNOWN)
         return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), unknown)
 
     def _epochs(self) -> bool:

@@ -37,6 +37,7 @@ class Spec:
             the module has `setup` and `target` itself.
         chain: the scopes that are run leniently (`lenient.soften`), from a start that can be called ("": the file is
             run as a script) to `function`; empty where everything runs as written.
+        begins: what is measured, where no loop is watched, begins with the flagged statement.
         ends: what runs leniently, and not in a loop, ends where the flagged statement has run (`lenient.soften`).
         flagged: by arm, line (from 1) and column (from 0, in bytes) of the flagged statement or of what has taken its
             place, to which what runs leniently leads, and whose runs are counted.
@@ -60,6 +61,7 @@ class Spec:
     compare: bool = True
     device_limit: int | None = None
     chain: tuple[str, ...] = ()
+    begins: bool = False
     ends: bool = False
     flagged: dict[str, tuple[int, int]] = field(default_factory=dict)
     fills: bool = False

@@ -65,6 +65,7 @@ def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 BATCH, WIDTH, TOKENS, CLASSES = 32, 64, 16, 10
+COUNT = 2  # a whole number of which nothing is known
 
 
 def inputs(kind: str) -> torch.Tensor:
@@ -136,12 +137,11 @@ class StandIn(nn.Module):
     of the model's own by name; "optimizer" is one over its weights.
     """
 
-    made = 0  # how many there have been
+    used = 0  # calls of such networks
 
     def __init__(self, kind: str = "classes", gives: str = "logits", also: dict[str, str] | None = None) -> None:
         super().__init__()
         self._also = also or {}
-        StandIn.made += 1
         self.kind, self.gives = kind, gives
         self.embedding = nn.Embedding(CLASSES, WIDTH) if kind == "tokens" else None
         self.features = {"images": 3 * 32 * 32, "maps": 3}.get(kind, WIDTH)
@@ -156,6 +156,7 @@ class StandIn(nn.Module):
         return self._given(self.gives, *args, **kwargs)
 
     def _given(self, gives: str, *args: Any, **kwargs: Any) -> Any:
+        StandIn.used += 1
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
         if not tensors:
             found = [
