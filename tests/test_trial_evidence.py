@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +17,8 @@ import pytest
 from memlint.rule import Claim, Finding, Level, Span
 from memlint.source import Source
 from memlint.trial.evidence import Origin, origin, weigh
-from memlint.trial.stacks import Account, Event, Stacks, Witness, at_peak, is_users
+from memlint.trial.stacks import ENOUGH, START_AT, Account, Event, Stacks, Witness, at_peak, is_users
+from memlint.trial.traced import Bench, Shared
 
 HERE = __file__
 
@@ -281,7 +285,8 @@ class Allocator:
     def alloc(self, size: int, line: int) -> int:
         address = next(a for a in range(1024, 1 << 20, 512) if a not in self.blocks)
         self.note("alloc", address, size, line)
-        self.blocks[address] = {"size": 512, "state": "active_allocated", "frames": self.ring[-1]["frames"]}
+        frames = self.ring[-1]["frames"] if self.room else []
+        self.blocks[address] = {"size": 512, "state": "active_allocated", "frames": frames}
         return address
 
     def free(self, address: int) -> None:
@@ -319,3 +324,35 @@ def test_the_allocator_s_history_is_evidence_and_stops_growing(monkeypatch: pyte
     assert history.alive().keys() == allocator.blocks.keys()
     history.stop()
     assert allocator.room == 0
+
+
+def test_a_program_is_slowed_down_no_longer_than_evidence_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks cost a launch-bound program a third of its time on a GPU: they are taken for a few iterations."""
+    allocator = Allocator(monkeypatch)
+    history = CudaHistory.started(torch.device("cuda", 0))
+    counts = SimpleNamespace(recorder=history, live=0, peak=0, churn=0, area=0, host=0, reset_peak=lambda: None)
+    with tempfile.TemporaryFile() as out:
+        bench = Bench(None, [1, 2], out.fileno())
+        bench._shared = Shared(counts)
+        kept: list[bool] = []
+
+        def run(key: int, times: int) -> None:
+            bench.watches[key].enter()
+            for _ in range(times):
+                allocator.alloc(300, key)
+                bench.watches[key].leave()
+                kept.append(bool(allocator.room))
+            bench.watches[key].close()
+
+        run(1, 12)
+        assert kept == [True] * (START_AT + ENOUGH - 1) + [False] * (12 - START_AT - ENOUGH + 1)
+        kept.clear()
+        run(2, 3)
+        assert kept == [True] * 3, "it starts again with the next loop"
+        run(1, 3)
+        assert kept[3:] == [True] * 3, "which has not seen enough"
+        bench.end(None)
+        out.seek(0)
+        said = [json.loads(line) for line in out]
+    (first,) = [event["evidence"]["growth"] for event in said if event.get("place") == 1 and "evidence" in event]
+    assert [row["bytes"] for row in first if row["frames"][1][1] == 1] == [512]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 import time
 from collections import Counter
@@ -99,6 +100,7 @@ class CudaHistory:
     def __init__(self, device: torch.device) -> None:
         self._index = torch.cuda.current_device() if device.index is None else device.index
         self._room = 0
+        self._running = False
         self._record(ENTRIES)
 
     @classmethod
@@ -112,10 +114,17 @@ class CudaHistory:
     def _record(self, entries: int) -> None:
         self.stop()  # which empties the ring: one that is made smaller as it is would be written beyond its end
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=entries)
+        self._running = True
+
+    def start(self) -> None:
+        """Keep a history again."""
+        if not self._running:
+            self._record(self._room or ENTRIES)
 
     def stop(self) -> None:
-        """Keep no history any more."""
+        """Keep no history: taking stacks costs as much as launching a kernel does."""
         torch.cuda.memory._record_memory_history(None)  # type: ignore[no-untyped-call,unused-ignore]
+        self._running = False
 
     def fit(self, position: float) -> None:
         """Begin anew, with room for twice what has happened since ``position``, unless there was no less before.
@@ -222,15 +231,19 @@ class Meter:
     A reading holds bytes (live and peak above the start, churn in all, host) and the iteration's seconds; where the
     loop has started again with that iteration, also what was there at that moment (from, host_from).
 
-    With ``kinds``, the evidence says also what the bytes at the peak are for: that takes time at each tick.
+    With ``kinds``, the evidence says also what the bytes at the peak are for: that takes time at each tick. With
+    ``enough``, evidence is of so many iterations, and `content` from then on.
 
     Attributes:
         evidence: who allocated what grew, what was alive at the peak, and what an iteration allocated; None until
             `testify`.
     """
 
-    def __init__(self, allocator: Allocator, device: torch.device | None, kinds: bool = False) -> None:
+    def __init__(
+        self, allocator: Allocator, device: torch.device | None, kinds: bool = False, enough: float = math.inf
+    ) -> None:
         self.allocator = allocator
+        self._enough = enough
         self._kinds = kinds
         self._known: Kinds | None = None
         self.evidence: dict[str, Any] | None = None
@@ -251,7 +264,7 @@ class Meter:
         """The first reading."""
         if (recorder := self.allocator.recorder) is not None:
             self._known = kinds = Kinds(recorder.key) if self._kinds else None
-            self._witness = Witness(recorder, kinds.now if kinds else None)
+            self._witness = Witness(recorder, kinds.now if kinds else None, self._enough)
             if kinds:
                 kinds.before_each_step(self._look)
         self.allocator.reset_peak()
@@ -289,6 +302,16 @@ class Meter:
             self._witness.resume(len(self.readings) - 1)
         counts.reset_peak()
         self._since = time.perf_counter()
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough iterations to take the evidence, once and for all."""
+        return self._witness is not None and self._witness.due(len(self.readings) - 1)
+
+    @property
+    def content(self) -> bool:
+        """Whether it can do without a recorder from now on."""
+        return self._witness is None or self._witness.content
 
     def close(self) -> None:
         """Note nothing any more: what listens to optimizers would go on into the next arm."""

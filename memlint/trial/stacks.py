@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 DEPTH = 48  # frames of the user's that a stack keeps at most, from the innermost outward
 EVENTS = 200_000  # allocations and frees that are remembered
 ROWS = 200  # stacks that evidence keeps, those with the most bytes
+ENOUGH = 6  # iterations over which growth is seen, where the program is not to be slowed down for longer
 START_AT = 2  # the iteration after which growth counts: caches and optimizer state are there by then
 
 Lines = tuple[tuple[str, int], ...]
@@ -117,6 +118,12 @@ class Recorder(Protocol):
     def fit(self, position: float) -> None:
         """An iteration has been made since ``position``: take no more memory than such iterations need."""
 
+    def start(self) -> None:
+        """Take stacks again, after `stop`."""
+
+    def stop(self) -> None:
+        """Take no stacks, where that costs the program time."""
+
 
 class Account:
     """A recorder that is told of every allocation and free. In steady state it takes no memory of its own."""
@@ -170,15 +177,26 @@ class Account:
     def fit(self, position: float) -> None:
         """It has taken its memory from the beginning."""
 
+    def start(self) -> None:
+        """It has never stopped: what it is told of, it counts."""
+
+    def stop(self) -> None:
+        """It goes on: without it, nobody would count."""
+
 
 class Witness:
     """Takes evidence on one watched place: what grew since its iteration `START_AT`, and what its last one held.
 
-    ``kinds`` says which storages are of a kind now; it is asked at every tick, and by `look`, in between.
+    ``kinds`` says which storages are of a kind now; it is asked at every tick, and by `look`, in between. Evidence of
+    ``enough`` iterations stays as it is, and needs no recorder any more.
     """
 
-    def __init__(self, recorder: Recorder, kinds: Callable[[], dict[int, str]] | None = None) -> None:
+    def __init__(
+        self, recorder: Recorder, kinds: Callable[[], dict[int, str]] | None = None, enough: float = inf
+    ) -> None:
         self._recorder = recorder
+        self._enough = enough
+        self.content = False
         self._kinds = kinds or dict
         self._views: list[View] = []
         self._earlier: list[View] = []
@@ -190,6 +208,8 @@ class Witness:
 
     def tick(self, count: int) -> None:
         """The iteration ``count`` has ended."""
+        if self.content:
+            return
         if 0 < count <= START_AT:
             self._recorder.fit(self._last)
         if count in (0, START_AT):
@@ -205,8 +225,14 @@ class Witness:
     def _begin(self, count: int) -> None:
         self._start, self._started = self._recorder.held(), count
 
+    def due(self, count: int) -> bool:
+        """Whether ``count`` iterations are enough to take the evidence, for good."""
+        return not self.content and self._start is not None and count - self._started >= self._enough
+
     def resume(self, count: int) -> None:
         """The loop starts again after ``count`` iterations: what came in between does not belong to the next."""
+        if self.content:
+            return
         self._last = self._recorder.position()
         if count > START_AT:
             self._start = None
@@ -215,8 +241,9 @@ class Witness:
 
     def testify(self, count: int) -> None:
         """Take the evidence after ``count`` iterations, unless it was taken when there were hardly fewer."""
-        if self._start is None or count <= self._started or count < 2 * self._testified:
+        if self.content or self._start is None or count <= self._started or count < 2 * self._testified:
             return
+        self.content = self.due(count)
         self._testified = count
         held, events = self._recorder.since(self._before_last)
         growth = Counter(held)

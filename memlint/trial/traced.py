@@ -124,12 +124,15 @@ class Bench:
         for watch in self.watches.values():
             watch.meter.restart()
 
+    @property
+    def _recorder(self) -> Any:
+        return self._shared.allocator.recorder if self._shared is not None else None
+
     def _stop_looking(self) -> None:
         """Nobody notes allocations any more, so that the rest of the program goes at its own pace."""
         self._close_ledger()
-        recorder = self._shared.allocator.recorder if self._shared is not None else None
-        if recorder is not None and hasattr(recorder, "stop"):
-            recorder.stop()
+        if self._recorder is not None:
+            self._recorder.stop()
 
     def _close_ledger(self) -> None:
         if self._ledger is None:
@@ -146,6 +149,8 @@ class Bench:
             self._stop_looking()
             if self.stops:
                 raise Enough
+        elif self._recorder is not None and all(watch.meter.content for watch in self.watches.values()):
+            self._recorder.stop()  # until another loop starts: see `PlaceMeter.read`
 
     def idle(self) -> None:
         """A loop that is done has started again. Raises `Enough` where nothing else has happened for long."""
@@ -258,6 +263,11 @@ class PlaceMeter:
         """Most bytes alive since the last reading."""
         return self._meter.allocator.peak if self._meter is not None else None
 
+    @property
+    def content(self) -> bool:
+        """Whether it needs no recorder: it has its evidence, or has not started."""
+        return self._meter is None or self._meter.content
+
     def restart(self) -> None:
         """Forget all readings: they were of another device."""
         self._meter = None
@@ -269,13 +279,19 @@ class PlaceMeter:
             return
         if self._meter is None:
             from memlint.trial.meter import Meter
+            from memlint.trial.stacks import ENOUGH
 
-            self._meter = Meter(View(shared), None)
+            view = View(shared)
+            if view.recorder is not None:
+                view.recorder.start()
+            self._meter = Meter(view, None, enough=ENOUGH)
             self._meter.start = 0
             self._meter.open()
         else:
             self._meter.read()
         self._bench.say(place=self._key, count=len(self.readings) - 1, reading=self.readings[-1])
+        if self._meter.due:
+            self.testify()
 
     def resume(self) -> None:
         """The loop starts again."""

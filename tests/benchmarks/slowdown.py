@@ -1,8 +1,8 @@
 """What being watched by `memlint run` costs a program: ``python -m tests.benchmarks.slowdown --device cuda``.
 
 Each model of `predicted_peak` is trained by a program of its own, plainly and watched in turn, and times itself between
-its tenth iteration and its last. Every iteration is read, the evidence is taken after the clock has stopped, as after
-the last step of a run. ``--write [FILE]`` keeps each row as soon as it is there, in `fixtures/slowdown.json` where no
+its third iteration, when kernels are chosen and caches filled, and its last. Every iteration is read, and the stacks
+are taken, with all the evidence, while the clock runs. ``--write [FILE]`` keeps each row as soon as it is there, in `fixtures/slowdown.json` where no
 other file is named. All is done within ``--seconds``, with as many rounds for each model as its share of them has room
 for, at least one. Nothing is checked, so that torch is all that is needed.
 """
@@ -28,7 +28,7 @@ from memlint.source import Source
 from memlint.trial.program import Program, Run, Watching, outcomes, run
 
 ROOT = Path(__file__).resolve().parents[2]
-WARM = 10
+WARM = 3
 PROGRAM = f"""\
 import sys, time
 
