@@ -1,10 +1,10 @@
 """What being watched by `memlint run` costs a program: ``python -m tests.benchmarks.slowdown --device cuda``.
 
 Each model of `predicted_peak` is trained by a program of its own, plainly and watched in turn, and times itself between
-its third iteration, when kernels are chosen and caches filled, and its last. Every iteration is read, and the stacks
-are taken, with all the evidence, while the clock runs. ``--write [FILE]`` keeps each row as soon as it is there, in `fixtures/slowdown.json` where no
-other file is named. All is done within ``--seconds``, with as many rounds for each model as its share of them has room
-for, at least one. Nothing is checked, so that torch is all that is needed.
+its third iteration, when kernels are chosen and caches filled, and its last. Every iteration is read, and stacks and
+evidence are taken, while the clock runs. ``--write [FILE]`` keeps each row as soon as it is there, in
+`fixtures/slowdown.json` where no other file is named. All is done within ``--seconds``, with as many rounds for each
+model as its share of them has room for, at least one. Nothing is checked, so that torch is all that is needed.
 """
 
 from __future__ import annotations
