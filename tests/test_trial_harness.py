@@ -122,6 +122,29 @@ def test_a_stand_in_gives_what_is_asked_of_the_model(use: str, gives: str) -> No
     assert gives in setup(first(f"def go(model, loader):\n    for x in loader:\n        {use}\n", "kept.append"))
 
 
+@pytest.mark.parametrize(
+    ("signature", "use", "made"),
+    [
+        ("x, width: int", "x.view(width)", '"width": TOKENS'),
+        ("x, often: int", "often", '"often": COUNT'),
+        ("x, num_classes: int", "num_classes", '"num_classes": 10'),
+        ("x, kernel: Sequence[int]", "kernel[0]", '"kernel": (8, 8, 8)'),
+        ("x, sigma: tuple[float, float]", "sigma[0]", '"sigma": (0.5, 0.5, 0.5)'),
+        ("x, d_model", "nn.Linear(d_model, 3)", '"d_model": WIDTH'),
+        ("x, data", "data['mask'].shape", "Output(mask=torch.ones(BATCH, TOKENS, dtype=torch.bool).to(device))"),
+        ("x, frames", "frames.permute(0, 2, 1)", '"frames": torch.rand(BATCH, TOKENS, WIDTH).to(device)'),
+        ("x, labels", "a, b = labels.shape", '"labels": torch.randint(2, (BATCH, TOKENS)).to(device)'),
+        ("x, best_loss", "best_loss - 1 if print(best_loss) else 2", '"best_loss": 0'),
+        ("x, net", "net.inner.state_dict()", "also={'inner': 'model'}"),
+        ("x, nets", "[n.parameters() for n in nets]", 'ModuleList(StandIn("classes") for _ in range(STEPS + 1))'),
+    ],
+)
+def test_what_an_argument_is_follows_from_its_use(signature: str, use: str, made: str) -> None:
+    body = f"def go(model, loader, {signature}):\n    kept = []\n    for y in loader:\n        {use}\n"
+    text = f"from torch import nn\n{body}        kept.append(model(y))\n    return kept\n"
+    assert made in setup(first(text, "model(")), setup(first(text, "model("))
+
+
 def test_the_files_own_model_comes_first() -> None:
     text = """
 from torch import nn

@@ -57,6 +57,22 @@ def test_a_stand_in_takes_whatever_batch_it_is_given() -> None:
     assert words.shape == (BATCH, TOKENS) and words.max() < CLASSES
 
 
+def test_a_stand_in_has_the_parts_that_are_asked_of_it() -> None:
+    model = StandIn("classes", also={"inner": "model", "optim": "optimizer", "loss": "loss"})
+    assert {id(p) for p in model.inner.parameters()} < {id(p) for p in model.parameters()}
+    assert model.loss(torch.rand(3, WIDTH)).dim() == 0 and model.optim.param_groups
+    with pytest.raises(AttributeError):
+        _ = model.outer
+
+
+def test_what_is_absent_is_lacking() -> None:
+    class Derived(Missing("package.Base")):  # type: ignore[misc]
+        known = net = None
+
+    made = instance(Derived, {}, {"parts": 3, "known": 4, "net": nn.Linear(1, 1)})
+    assert (made.parts, made.known, type(made.net)) == (3, None, nn.Linear)
+
+
 def test_an_output_is_read_by_key_attribute_and_position() -> None:
     output = Output(loss=1, logits=2, hidden=3)
     assert (output["loss"], output.logits, output[-1], output[:2]) == (1, 2, 3, [1, 2])

@@ -39,12 +39,19 @@ class Feed:
     """Makes expressions for the data in ``scope``.
 
     ``targets`` are the names that loops run over, each with the loop's target; ``guess`` is the batch to make, unless
-    the project's own model (``own``) says at run time which it takes.
+    the project's own model (``own``) says at run time which it takes; ``ranks`` are the dimensions that names have.
     """
 
     def __init__(
-        self, scope: ast.AST, uses: dict[str, Use], targets: dict[str, ast.expr], guess: Guess, own: bool
+        self,
+        scope: ast.AST,
+        uses: dict[str, Use],
+        targets: dict[str, ast.expr],
+        guess: Guess,
+        own: bool,
+        ranks: dict[str, int],
     ) -> None:
+        self._ranks = ranks
         self._scope = scope
         self._uses = uses
         self._targets = targets
@@ -148,6 +155,9 @@ class Feed:
             return "torch.ones(BATCH, TOKENS, dtype=torch.bool)"
         if _INDEX.search(name) and self._guess.kind != "tokens":
             return "torch.arange(BATCH)"
+        dimensions = self._ranks.get(name, 0)
+        if dimensions and not self._own and not (self._guess.target and TARGET.search(name)):
+            return self._guess.of(dimensions, classes=bool(TARGET.search(name)))
         if TARGET.search(name) or last:
             return "targets(kind)" if self._own and not self._guess.target else self._guess.targets
         return "batch.clone()" if self._own else self._guess.inputs

@@ -87,13 +87,23 @@ WRITES = {
 
 
 class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from a syntax tree in memory, with the watched loop wrapped; all others come as ever."""
+    """Imports one module from a syntax tree in memory, with the watched loop wrapped; all others come as ever.
+
+    Attributes:
+        unfinished: whether the module has begun to run, and not come to its end.
+        bare: whether the packages that it lies in are no more than folders, so that nothing of theirs runs before it.
+    """
 
     def __init__(self, name: str, path: str, tree: ast.Module, names: dict[str, Any]) -> None:
         self._name, self._path, self._tree, self._names = name, path, tree, names
+        self.unfinished = self.bare = False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """The specification of the one module, None for others."""
+        """The specification of the one module, or of a package that is to be bare, None for others."""
+        if self.bare and self._name.startswith(f"{fullname}."):
+            package = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+            package.submodule_search_locations = [str(self._folder(fullname))]
+            return package
         if fullname != self._name:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, origin=self._path)
@@ -104,8 +114,16 @@ class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Run the module, with the names that the wrapped loop calls."""
+        self.unfinished = True
         vars(module).update(self._names)
         exec(compile(self._tree, self._path, "exec", dont_inherit=True), vars(module))
+        self.unfinished = False
+
+    def _folder(self, package: str) -> Path:
+        """Where ``package`` lies, in which the module does."""
+        inner = Path(self._path)
+        own = inner.parent if inner.name == "__init__.py" else inner
+        return own.parents[self._name.count(".") - package.count(".") - 1]
 
 
 class LateWatch(Watch):
@@ -124,9 +142,10 @@ class LateWatch(Watch):
             Missing.computed.clear()
         return super().enter()
 
-    def called(self) -> None:
-        """A call that is an iteration has ended: what it has wrapped to be trained is."""
+    def tick(self) -> None:
+        """An iteration has ended: what it has wrapped to be trained is."""
         trained()
+        super().tick()
 
     def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, each of whose calls is an iteration."""
@@ -213,11 +232,12 @@ def run_arm(
                 absent = MissingFinder(spec["root"])
                 stack.enter_context(_finder(absent, last=True))
             tree = prepared(spec["arms"][arm], spec, spec["flagged"].get(arm))
-            stack.enter_context(_finder(OneModule(spec["module"], spec["path"], tree, names)))
+            one = OneModule(spec["module"], spec["path"], tree, names)
+            stack.enter_context(_finder(one))
             stage = "run" if script else stage
             if script and not looped:
                 _again_and_again(spec, watch, meter)
-            module = _imported(spec, before, absent.wanted if chain else None)
+            module = _imported(spec, before, one, absent.wanted if chain else None)
             if not script:
                 stage = "setup"
                 if harness is not None:
@@ -259,15 +279,22 @@ def run_arm(
     return compared
 
 
-def _imported(spec: dict[str, Any], before: set[str], wanted: set[str] | None) -> types.ModuleType:
-    """The module under test. With ``wanted``, a package that is absent and without which it raises is wanted there."""
+def _imported(spec: dict[str, Any], before: set[str], one: OneModule, wanted: set[str] | None) -> types.ModuleType:
+    """The module under test. With ``wanted``, a package that is absent and without which it raises is wanted there,
+    and where the packages around the module raise all the same, nothing of them is run."""
     while True:
         try:
             return importlib.import_module(spec["module"])
-        except ModuleNotFoundError as error:
-            if wanted is None or not error.name or error.name in wanted:
+        except (Exception, SystemExit) as error:
+            name = error.name if isinstance(error, ModuleNotFoundError) else None
+            if wanted is None or (one.bare and (not name or name in wanted)):
                 raise
-            wanted.add(error.name)
+            if name and name not in wanted:
+                wanted.add(name)
+            elif one.unfinished:
+                raise
+            else:
+                one.bare = True
             _forget(spec, before)
 
 
@@ -289,7 +316,6 @@ def _again_and_again(spec: dict[str, Any], watch: Watch, meter: Meter) -> None:
         before = watch.count
         importlib.import_module(spec["module"])
         if not spec["function"]:
-            trained()
             watch.tick()
         del sys.modules[spec["module"]]
         gc.collect()  # a module's functions and its names hold each other

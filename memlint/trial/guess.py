@@ -41,6 +41,19 @@ class Guess:
         """An expression for what a model should say to it."""
         return self.target or f'targets("{self.kind}")'
 
+    def of(self, dimensions: int, *, classes: bool = False) -> str:
+        """An expression for a batch with so many ``dimensions``: this one where it has them, else one like it.
+
+        Of ``classes`` it has numbers, where its dimensions do not tell otherwise.
+        """
+        if classes and dimensions <= 2:
+            return f"torch.randint(2, ({'BATCH,' if dimensions == 1 else 'BATCH, TOKENS'}))"
+        if len(self.example) + 1 == dimensions:
+            return self.inputs
+        last = self.shape[-1] if self.shape else "WIDTH"
+        sizes = {1: "BATCH", 2: f"BATCH, {last}", 3: f"BATCH, TOKENS, {last}", 4: "BATCH, 3, 32, 32"}
+        return f"torch.rand({sizes.get(dimensions, 'BATCH, 3, 8, 32, 32')})"
+
     @property
     def example(self) -> tuple[int, ...]:
         """The shape of one example."""

@@ -17,6 +17,7 @@ STAND, HOLD, ITEMS, FAILURE = "__memlint_stand__", "__memlint_hold__", "__memlin
 BRIEFLY, SOON, NOTE = "__memlint_briefly__", "__memlint_soon__", "__memlint_note__"
 OPENED = "__memlint_opened__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_TIED = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)  # to the function that they stand in
 _KEPT = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
 
 
@@ -117,13 +118,15 @@ class _Softener:
 
     def _statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if node is self._watched:
-            yield from self._bindings(node)
+            yield from self._bindings(node, node)
             if isinstance(node, ast.For):
                 node.iter = _items(node.iter, node.lineno)
             if isinstance(node, (ast.For, ast.While)):
                 for inner in node.body:
                     _hold_inside(inner)
                 node.body = _stumbling(node.body)
+            elif not isinstance(node, _DEFINITIONS):
+                _Sparing().visit(node)
             yield node
             self._there = True
         elif self._leads(node):
@@ -134,23 +137,28 @@ class _Softener:
         elif self._there or not (isinstance(node, ast.Return) and (self._watched or self._following)):
             yield from _tried(node, returns=self._there)
 
-    def _bindings(self, node: ast.stmt) -> Iterator[ast.stmt]:
+    def _bindings(self, node: ast.AST, at: ast.stmt) -> Iterator[ast.stmt]:
         """Stand-ins for the names of this scope that ``node`` reads and that no branch that was taken has bound."""
         own_names = set(bound(node, definitions=False))
         read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         for name in sorted((read & self._bound) - own_names):
-            seen = ast.copy_location(ast.Expr(_load(name)), node)
+            seen = ast.copy_location(ast.Expr(_load(name)), at)
             handler = ast.ExceptHandler(
-                ast.Name("NameError", ast.Load()), None, [_assign(name, _call(STAND, ast.Constant(name)), node)]
+                ast.Name("NameError", ast.Load()), None, [_assign(name, _call(STAND, ast.Constant(name)), at)]
             )
-            yield ast.copy_location(ast.Try([seen], [handler], [], []), node)
+            yield ast.copy_location(ast.Try([seen], [handler], [], []), at)
 
     def _towards(self, node: ast.stmt) -> Iterator[ast.stmt]:
         if isinstance(node, ast.If) and not self._leads(node.test):
-            taken = node.body if any(map(self._leads, node.body)) else node.orelse
-            yield from self.body(taken)
+            met = any(map(self._leads, node.body))
+            for name in _given(node.test, met):
+                absent = ast.Compare(_load(name), [ast.Is()], [ast.Constant(None)])
+                given = _assign(name, _call(STAND, ast.Constant(name)), node)
+                yield _try([ast.copy_location(ast.If(absent, [given], []), node)], [ast.Pass()])
+            yield from self.body(node.body if met else node.orelse)
             return
         if isinstance(node, ast.For) and not self._leads(node.iter):
+            yield from self._bindings(node.iter, node)
             node.iter = _items(node.iter, node.lineno)
         if isinstance(node, ast.With):
             for item in node.items:
@@ -161,6 +169,44 @@ class _Softener:
             if isinstance(inner, list):
                 setattr(node, field, self.body(inner))
         yield node
+
+
+def _given(test: ast.expr, met: bool) -> Iterator[str]:
+    """Names that are not None where ``test`` comes out as ``met``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _given(test.operand, not met)
+    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if met else ast.Or):
+        for value in test.values:
+            yield from _given(value, met)
+    elif isinstance(test, ast.Name) and met:
+        yield test.id
+    elif isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and len(test.ops) == 1:
+        other, operator = test.comparators[0], ast.IsNot if met else ast.Is
+        if isinstance(test.ops[0], operator) and isinstance(other, ast.Constant) and other.value is None:
+            yield test.left.id
+
+
+class _Sparing(ast.NodeTransformer):
+    """What a call in an argument gives may be absent where it fails."""
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """Spare the arguments that are more than names and numbers."""
+        self.generic_visit(node)
+        node.args = [self._spared(argument) for argument in node.args]
+        for keyword in node.keywords:
+            keyword.value = self._spared(keyword.value) if keyword.arg else keyword.value
+        return node
+
+    def _spared(self, argument: ast.expr) -> ast.expr:
+        inner = list(ast.walk(argument))
+        bare = isinstance(argument, ast.Starred) or any(isinstance(n, _TIED) for n in inner)
+        if bare or not any(isinstance(n, ast.Call) for n in inner):
+            return argument
+        return ast.copy_location(_call(OPENED, _later(argument), ast.Constant(True)), argument)
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """A function that is only made runs as written."""
+        return node
 
 
 def _tried(node: ast.stmt, *, returns: bool = False) -> Iterator[ast.stmt]:

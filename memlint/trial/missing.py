@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import dis
 import enum
 import functools
 import importlib.abc
 import importlib.machinery
+import itertools
 import linecache
 import os
 import re
@@ -28,10 +30,25 @@ _BOARD = os.path.join(os.path.dirname(os.path.realpath(torch.__file__)), "utils"
 _CAUGHT = re.compile(r"ImportError|ModuleNotFoundError|Exception|BaseException|^$")
 
 
+def _overrides(base: type, derived: type) -> None:
+    """Give ``base`` the methods that ``derived`` overrides: ``super()`` asks classes alone for them."""
+    for name, value in vars(derived).items():
+        if isinstance(value, types.FunctionType) and not name.startswith("__") and not hasattr(base, name):
+            setattr(base, name, functools.partialmethod(_absent_method, name))
+
+
+def _absent_method(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return Missing(name)(*args, **kwargs)
+
+
 class Blank:
     """Base class in place of one that is absent: takes any arguments, has any attribute."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__()
+        _overrides(Blank, cls)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -44,6 +61,10 @@ class BlankModule(torch.nn.Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__()
+        _overrides(BlankModule, cls)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -104,8 +125,13 @@ class Missing:
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         if _ENUM.search(self.path):
             return () if any(isinstance(b, enum.EnumMeta) for b in bases) else (enum.Enum,)
-        base = BlankModule if _MODEL.search(self.path.rpartition(".")[2]) else Blank
-        return () if any(isinstance(b, type) and issubclass(b, base) for b in bases) else (base,)
+        base = self._base()
+        before = itertools.takewhile(lambda b: b is not self, bases)
+        again = any(isinstance(b, Missing) and b._base() is base for b in before)
+        return () if again or any(isinstance(b, type) and issubclass(b, base) for b in bases) else (base,)
+
+    def _base(self) -> type:
+        return BlankModule if _MODEL.search(self.path.rpartition(".")[2]) else Blank
 
     def __instancecheck__(self, value: object) -> bool:
         return False
@@ -119,7 +145,7 @@ class Missing:
     def __exit__(self, *exception: object) -> None: ...
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        return iter([Missing(f"{self.path}[…]", self.tensors) for _ in range(_unpacked(sys._getframe(1)))])
 
     def __len__(self) -> int:
         return NUMBER
@@ -165,6 +191,12 @@ class Missing:
         name = getattr(func, "__name__", "")
         cls.computed.append(name)
         return Missing(name, _tensors((*args, *(kwargs or {}).values())))
+
+
+def _unpacked(frame: types.FrameType) -> int:
+    """How many values the statement that ``frame`` is at takes apart what it iterates over; 0 where it is a loop."""
+    operation, count = frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 2]
+    return count if dis.opname[operation] == "UNPACK_SEQUENCE" else 0
 
 
 _FACTORIES = frozenset("empty zeros ones full rand randn randint arange eye linspace empty_strided".split())

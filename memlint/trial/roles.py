@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from memlint.roles import Use, uses
 from memlint.trial.batches import TARGET, Feed, aliases, dotted, iterations
 from memlint.trial.guess import Guess
+from memlint.trial.ranks import ranks, sizes
 from memlint.trial.watch import Place
 
 UNKNOWN = "0.1"  # a number of which nothing is known
@@ -43,7 +44,7 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
         "False",
     ),
     (
-        r"path|dir$|_dir|folder|file|^name$|_name$|mode|prefix|phase|split|tag|^type$|dtype|backend|title|run_id",
+        r"path|dir$|_dir|folder|file|^name$|_name$|(^|_)mode|prefix|phase|split|tag|^type$|dtype|backend|title|run_id",
         '"trial"',
     ),
     (r"^max_?(iters?|iterations|steps?)$", "STEPS + 1"),
@@ -84,6 +85,7 @@ _SIDE = re.compile(
     r"^(im(age|g)?_?(size|dim|side|h|height|w|width|sz))$|^(crop|input|image|img)_?(size|res)$|^resolution$"
 )
 _LENGTH = re.compile(r"^(block_size|seq_?len(gth)?|sequence_length|max_?(seq_?)?len(gth)?|bptt|context_length)$")
+_WHOLE = re.compile(r"\d+$|[A-Z]+( \+ 1)?$")
 _OPTIONS = re.compile(dict(_ROLE_NAMES)["options"], re.I)
 
 
@@ -121,7 +123,9 @@ class Roles:
         self._scope: ast.AST = owner or function
         self._uses = uses(self._scope)
         self._targets = dict(iterations(self._scope))
-        self._feed = Feed(self._scope, self._uses, self._targets, guess, bool(model))
+        self._ranks = ranks(function)
+        self._sizes = sizes(self._scope)
+        self._feed = Feed(self._scope, self._uses, self._targets, guess, bool(model), self._ranks)
         self._setup = Setup()
         self._keys = _keys(tree)
         self.quiet = "Quiet()"  # an expression for what only takes notes
@@ -162,14 +166,15 @@ class Roles:
         descent = f"torch.optim.SGD({weights}.parameters(), lr=0.01)"
         made: dict[str, str] = {}
         for name, role in roles.items():
+            here = "" if self._uses.get(name, Use()).attributes & {"to", "cuda"} else ".to(device)"
             if role == "model":
-                made[name] = self._model_expression(name)
+                made[name] = self._model_expression(name) + here
             elif role == "optimizer":
                 made[name] = descent
             elif role == "scheduler":
                 made[name] = f"torch.optim.lr_scheduler.StepLR({f'names[{optimizer!r}]' if optimizer else descent}, 99)"
             elif role == "tensor":
-                made[name] = self._feed.element(name.rpartition(".")[2], last=False)
+                made[name] = self._feed.element(name.rpartition(".")[2], last=False) + here
             elif role == "loader":
                 made[name] = f"Batches(STEPS + 1, lambda: {self._feed.batch(name)})"
             elif role == "options" and not _OPTIONS.search(name):
@@ -200,11 +205,11 @@ class Roles:
     def _skips(self, name: str, role: str, defaults: dict[str, ast.expr]) -> bool:
         """Whether the parameter keeps its default: it has one that will do."""
         if name not in defaults or name in re.findall(r"\w+", self._place.source):
-            return name in defaults and role not in ("number", "loader")
+            return name in defaults and role not in ("number", "whole", "loader")
         default = defaults[name]
         empty = isinstance(default, ast.Constant) and default.value is None
         wanted = role in ("model", "loader", "device", "criterion") and not self._guarded(name)
-        return not (empty and (wanted or (role == "number" and self.needed(name))))
+        return not (empty and (wanted or (role in ("number", "whole") and self.needed(name))))
 
     def _guarded(self, name: str) -> bool:
         """Whether the function asks if ``name`` was given at all."""
@@ -222,17 +227,25 @@ class Roles:
         use = self._uses.get(name, Use())
         known = {"module": "model", "optimizer": "optimizer", "scaler": "scaler"}.get(use.role, "")
         by_name = next((role for role, pattern in _ROLE_NAMES if re.search(pattern, last)), "")
+        if self._holds_models(name):
+            return "model"
         if known:
             return known
+        if name in self._ranks:
+            return "tensor"
+        if name in self._sizes and not use.attributes:
+            return "number"
         if name in self._targets and by_name not in ("options", "model"):
             return "loader"
+        if by_name == "loader" and name in self._keys:
+            return "mapping"
         if by_name == "optimizer" and use.attributes and not use.attributes & _OF_OPTIMIZERS:
             by_name = "options"
         if by_name == "options":
             return "options" if use.attributes or name in self._keys else "quiet"
         if by_name == "scaler" and use.called:
             return "quiet"
-        if by_name == "criterion" and not (use.called or self._passed_on(name)):
+        if by_name == "criterion" and not use.called and (self.needed(name) or not self._passed_on(name)):
             by_name = ""
         if by_name:
             return by_name
@@ -256,6 +269,20 @@ class Roles:
                 else "quiet"
             )
         return "tensor" if self._forwards(name) else "number"
+
+    def _holds_models(self, name: str) -> str:
+        """What holds models, where ``name`` is gone through and what it gives is used as one; else ""."""
+        for node in ast.walk(self._scope):
+            if not isinstance(node, (ast.For, ast.comprehension)):
+                continue
+            items = node.iter.func if isinstance(node.iter, ast.Call) else node.iter
+            keyed = isinstance(items, ast.Attribute) and items.attr in ("items", "values")
+            if dotted(items) not in ((f"{name}.items", f"{name}.values") if keyed else (name,)):
+                continue
+            one = node.target.elts[-1] if isinstance(node.target, ast.Tuple) else node.target
+            if self._uses.get(dotted(one), Use()).role == "module":
+                return "ModuleDict" if keyed else "ModuleList"
+        return ""
 
     def _forwards(self, name: str) -> bool:
         """Whether ``name`` is a parameter of a module's ``forward`` that has no default."""
@@ -323,30 +350,41 @@ class Roles:
             return f"Options({', '.join([*others, *fields])})"
         if role == "tensor":
             return self._feed.element(name.rpartition(".")[2], last=False) + ".to(device)"
+        if role == "mapping":
+            parts = sorted(self._keys[name])
+            return f"Output({', '.join(f'{k}={self._feed.element(k, last=False)}.to(device)' for k in parts)})"
         return {
             "criterion": f'loss_of("{self._guess.kind}")',
             "scaler": "torch.amp.GradScaler(device.type)",
             "device": "device",
             "quiet": self.quiet,
             "sequence": "torch.rand(STEPS).to(device)",
+            "sizes": "(8, 8, 8)",
+            "numbers": "(0.5, 0.5, 0.5)",
+            "whole": self._number(name, whole=True),
         }.get(role) or self._number(name)
 
     def _plain_role(self, name: str) -> str:
-        """The role of an option: options hold numbers, words and devices, seldom anything else."""
+        """The role of an option: options hold numbers, words and devices, seldom a model and nothing else."""
         role = self._role(name)
-        return role if role in ("device", "options") else "number"
+        module = role == "model" and self._uses.get(name, Use()).role == "module"
+        return role if module or role in ("device", "options") else "number"
 
     def _attributes(self, name: str) -> set[str]:
         """Every attribute that the file reads from options called ``name``."""
         read = uses(self._tree).get(name, Use()).attributes | self._uses.get(name, Use()).attributes
         return (read | self._keys.get(name, set())) - _OF_MAPPINGS
 
-    def _number(self, name: str) -> str:
+    def _number(self, name: str, *, whole: bool = False) -> str:
         last = name.rpartition(".")[2].lower()
         if last in re.findall(r"\w+", self._place.source.lower()):
             return "STEPS"
+        known = (name, *aliases(self._scope, name))
+        if size := next((self._sizes[n] for n in known if n in self._sizes), ""):
+            return size
         unknown = {"whole": "COUNT", "tensor": f"{self._guess.inputs}.to(device)"}.get(self._guess.unknown, UNKNOWN)
-        return next((value for pattern, value in _NUMBERS if re.search(pattern, last)), unknown)
+        value = next((value for pattern, value in _NUMBERS if re.search(pattern, last)), unknown)
+        return "COUNT" if whole and not _WHOLE.match(value) else value
 
     def _epochs(self) -> bool:
         """Whether the watched loop runs over epochs, with whole loaders inside."""
@@ -359,15 +397,32 @@ class Roles:
     def _model_expression(self, name: str) -> str:
         if self._model:
             return self._model
+        if holder := self._holds_models(name):
+            one = f'StandIn("{self._guess.kind}")'
+            made = (
+                f"{{str(i): {one} for i in range(STEPS + 1)}}"
+                if holder == "ModuleDict"
+                else f"{one} for _ in range(STEPS + 1)"
+            )
+            return f"torch.nn.{holder}({made})"
         gives = self._feed.gives(name)
         also = {
-            attribute: "optimizer" if "optim" in attribute else self._feed.gives(f"{name}.{attribute}")
+            attribute: self._part(f"{known}.{attribute}")
             for known in (name, *aliases(self._scope, name))
             for attribute in sorted(self._uses.get(known, Use()).attributes - _OF_MODULES)
-            if "optim" in attribute or self._uses.get(f"{known}.{attribute}", Use()).called
+            if self._part(f"{known}.{attribute}")
         }
         words = [f'"{self._guess.kind}"'] + [f'gives="{gives}"'] * (gives != "logits") + [f"also={also}"] * bool(also)
         return f"StandIn({', '.join(words)})"
+
+    def _part(self, name: str) -> str:
+        """What ``name``, an attribute of a model, gives where it is called; else "model" or "optimizer" for one."""
+        use = self._uses.get(name, Use())
+        if "optim" in name.rpartition(".")[2]:
+            return "optimizer"
+        if use.role == "module" and not use.called:
+            return "model"
+        return self._feed.gives(name) if use.called else ""
 
     def _instance(self, order: tuple[str, ...]) -> None:
         """The object whose method is flagged: its class's arguments, and the attributes that its methods read."""
@@ -499,7 +554,10 @@ def _annotated(annotation: ast.expr | None) -> str:
         ("model", r"\bModule\b"),
         ("tensor", r"\bTensor\b"),
         ("device", r"\bdevice\b"),
-        ("number", r"^(int|float|bool|str)\b"),
+        ("sizes", r"^(typing\.)?(Sequence|[Tt]uple|[Ll]ist)\[int\b"),
+        ("numbers", r"^(typing\.)?(Sequence|[Tt]uple|[Ll]ist)\[float\b"),
+        ("whole", r"^int\b"),
+        ("number", r"^(float|bool|str)\b"),
     )
     return next((role for role, pattern in table if re.search(pattern, text)), "")
 

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from memlint.trial.missing import Missing
+
 
 class Block(nn.Module):
     """A pre-norm transformer block with causal attention."""
@@ -66,6 +68,7 @@ def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 BATCH, WIDTH, TOKENS, CLASSES = 32, 64, 16, 10
 COUNT = 2  # a whole number of which nothing is known
+LACKING = Missing("attribute")
 
 
 def inputs(kind: str) -> torch.Tensor:
@@ -125,8 +128,8 @@ class Options:
         return key in vars(self)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The setting, or ``default``."""
-        return vars(self).get(key, default)
+        """The setting, or ``default``, or where that is given what others are."""
+        return vars(self).get(key, default if self._other is None else self._other)
 
 
 class StandIn(nn.Module):
@@ -134,7 +137,7 @@ class StandIn(nn.Module):
 
     ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with
     loss, logits and hidden states), or several of these joined by commas, as a tuple. ``also`` says the same of methods
-    of the model's own by name; "optimizer" is one over its weights.
+    of the model's own by name; "optimizer" is one over its weights, "model" a part of it.
     """
 
     used = 0  # calls of such networks
@@ -167,7 +170,7 @@ class StandIn(nn.Module):
             tensors = [t for t in found if isinstance(t, torch.Tensor)]
         if not tensors:
             return None
-        x = self._features(tensors[0])
+        x = self._features(tensors[0].to(self.head.weight.device))
         hidden = self.body(x)
         logits = self.head(hidden)
         if self.kind == "maps":
@@ -184,6 +187,8 @@ class StandIn(nn.Module):
         if gives == "optimizer":
             vars(self)[name] = _Descent(self.parameters(), lr=0.01)
             return vars(self)[name]
+        if gives == "model":
+            return self.body
         return lambda *args, **kwargs: self._given(gives, *args, **kwargs)
 
     def _features(self, x: torch.Tensor) -> torch.Tensor:
@@ -289,7 +294,7 @@ def fitted(model: nn.Module, device: Any) -> tuple[str, torch.Tensor]:
 def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -> Any:
     """An object of ``cls``, built with ``arguments`` or else bare; the ``attributes`` that it lacks are set.
 
-    A model or an optimizer that is None so far is lacking.
+    A model or an optimizer that is None so far is lacking, and so is what is absent.
     """
     if abstract := getattr(cls, "__abstractmethods__", ()):
         cls = type(cls)(cls.__name__, (cls,), {name: Quiet() for name in abstract})
@@ -301,7 +306,8 @@ def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -
             nn.Module.__init__(made)
     for name, value in attributes.items():
         weights = isinstance(value, (nn.Module, torch.optim.Optimizer))
-        if not hasattr(made, name) or (weights and getattr(made, name) is None):
+        there = getattr(made, name, LACKING)
+        if isinstance(there, Missing) or (weights and there is None):
             with contextlib.suppress(AttributeError):  # a property that needs what is not there
                 setattr(made, name, value)
     return made

@@ -66,13 +66,13 @@ class Substitutes:
         if len(self.failures) < NOTED and text not in self.failures:
             self.failures.insert(min(self.stumbled - 1, len(self.failures)) if looped else len(self.failures), text)
 
-    def opened(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, or something absent, to be used in a ``with`` statement."""
+    def opened(self, make: Callable[[], Any], looped: bool = False) -> Any:
+        """What ``make`` gives, or something absent: for a ``with`` statement, or, ``looped``, for the flagged one."""
         try:
             return make()
         except (Exception, SystemExit):
-            self.note()
-            return Missing("file")
+            self.note(looped)
+            return Missing("argument" if looped else "file")
 
     def stand(self, name: str) -> Any:
         """A stand-in for what ``name`` should have been bound to."""

@@ -85,9 +85,6 @@ class Watch:
         """The loop has ended, in whatever way, and what it has made is still there."""
         self._meter.testify()
 
-    def called(self) -> None:
-        """A call that is an iteration has ended."""
-
     def each_call(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """``function``, each of whose calls is an iteration; after the last step a call ends the run."""
 
@@ -99,7 +96,6 @@ class Watch:
             try:
                 return function(*args, **kwargs)
             finally:
-                self.called()
                 self.tick()
 
         return watched
