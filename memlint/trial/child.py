@@ -72,7 +72,7 @@ from memlint.trial.watch import (  # noqa: E402
     wrap,
 )
 
-MANY = 64  # what an unknown whole number is with larger batches
+MANY = 64  # what an unknown whole number, and the length of a sequence, is with larger batches
 WRITES = {
     "os.remove",
     "os.rename",
@@ -435,7 +435,8 @@ def run_trial(spec: dict[str, Any]) -> dict[str, Any]:
     setattr(importlib.import_module("torch.utils.deterministic"), "fill_uninitialized_memory", False)  # noqa: B010
     torch.use_deterministic_algorithms(True)
     if spec["batch"]:
-        standins.COUNT = MANY if spec["batch"] > standins.BATCH else standins.COUNT
+        if spec["batch"] > standins.BATCH:
+            standins.COUNT = standins.TOKENS = MANY
         standins.BATCH = spec["batch"]
     answer = _both_arms(spec)
     if Checkpoints.learned:  # from now on the program finds what it reads
