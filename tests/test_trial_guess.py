@@ -33,6 +33,11 @@ def unpacked(x: Any) -> Any:
     return x.view(batch, channels * height * width)
 
 
+def flat(x: Any) -> Any:
+    _batch, _features = x.shape
+    return nn.Linear(20, 2)(x)
+
+
 STEPS: dict[str, tuple[Guess, Step]] = {
     "words where numbers are wanted": (Guess("tokens"), lambda x, y: nn.Linear(20, 2)(x)),
     "words that are made numbers": (Guess("tokens", (16,), words=True), lambda x, y: nn.Linear(20, 2)(x.float())),
@@ -72,6 +77,8 @@ STEPS: dict[str, tuple[Guess, Step]] = {
     "indexed as a sequence": (Guess("classes"), lambda x, y: x[:, :, 0]),
     "indexed as a picture": (Guess("classes", (5, 64)), lambda x, y: x.permute(0, 2, 3, 1)),
     "unpacked as a picture": (Guess("classes"), lambda x, y: unpacked(x)),
+    "unpacked as a row": (Guess("images"), lambda x, y: flat(x)),
+    "unpacked as words": (Guess("maps"), lambda x, y: [nn.Embedding(10, 3)(x) for batch, length in [x.shape]]),
     "joined with a map": (Guess("images"), lambda x, y: torch.cat([x, torch.zeros(32, 1, 28, 28)], 1)),
     "added to places": (Guess("classes", (16, 8)), lambda x, y: x + torch.zeros(1, 24, 8)),
     "a target like the output": (Guess("values"), lambda x, y: nn.BCELoss()(torch.rand(32, 1), y)),

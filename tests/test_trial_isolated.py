@@ -623,3 +623,107 @@ class Attend(nn.Module):
     found = outcome(text, "repeat-not-expand", device="fake")
     assert found.verdict.status == "confirmed", found.verdict
     assert '"hidden_size": WIDTH, "seq_len": TOKENS, "dropout_prob": 0.1' in found.harness
+
+
+def test_a_loss_that_fails_goes_on_with_the_graphs_that_went_in(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+
+net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for labels in no_such_package.loader():
+    scores = net(torch.rand(64, 256).cuda())
+    loss = (scores - torch.rand(3, 5).cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    verdict = outcome(text, "zero-grad-before-backward-only", device="fake").verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+
+
+def test_a_network_is_a_part_of_the_policy_that_it_is_taken_from(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+
+class Agent(no_such_package.Agent):
+    def __init__(self, policy, steps):
+        super().__init__(policy)
+        self.steps = steps
+
+    def _alias(self):
+        self.net = self.policy.net
+
+    def train(self):
+        for _ in range(self.steps):
+            data = self.buffer.sample(64)
+            loss = (self.net(data.observations) - data.rewards).square().mean()
+            self.policy.optimizer.zero_grad()
+            loss.backward()
+            self.policy.optimizer.step()
+"""
+    found = outcome(text, "zero-grad-before-backward-only", device="fake")
+    assert "its_policy.net = its_net" in found.harness
+    assert (found.verdict.status, found.verdict.tier) == ("confirmed", "isolated"), found.verdict
+
+
+def test_an_optimizer_stands_for_one_over_the_model_that_is_given(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+
+def train(config, model):
+    optimizer = no_such_package.build(config)[0]
+    for data in no_such_package.loader(config, "train"):
+        losses = model(data)
+        loss = sum(losses.values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+    found = outcome(text, "zero-grad-before-backward-only", device="fake")
+    assert 'gives="losses"' in found.harness and '(names["model"].parameters()' in found.harness
+    assert found.verdict.status == "confirmed", found.verdict
+
+
+def test_a_batch_within_a_batch(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+
+def train(model, optimizer, device):
+    kept = []
+    for batch in no_such_package.loader():
+        words = {k: v.to(device) for k, v in batch["input"].items()}
+        out = model(**words).logits
+        loss = out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        kept.append(out)
+    return len(kept)
+"""
+    found = outcome(text, "graph-tensor-append", device="fake")
+    assert "Output(input=Output(input_ids=" in found.harness
+    assert found.verdict.before is not None and found.verdict.before.device_growth > 512, found.verdict
+
+
+def test_the_names_in_an_absent_file_are_asked_for(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+from torch import nn
+
+def restore(path):
+    model = nn.Linear(256, 256).cuda()
+    saved = torch.load(path)
+    if "module." in next(iter(saved)):
+        saved = {k[7:]: v for k, v in saved.items()}
+        model.load_state_dict(saved)
+    else:
+        model.load_state_dict(saved)
+    return model
+"""
+    verdict = outcome(text, "load-without-map-location", device="fake").verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    assert verdict.before is not None and verdict.after is not None
+    assert verdict.before.device_peak - verdict.after.device_peak == (256 * 256 + 256) * 4

@@ -50,7 +50,7 @@ def test_time_on_a_cpu_says_nothing_of_a_device() -> None:
     ("more", "words"),
     [
         ({"hits": 0}, "not reached"),
-        ({"hits": 8, "absent": ["linear"]}, "torch (linear) is to compute with what is not there"),
+        ({"hits": 8, "absent": ["linear"]}, "torch is to compute with what is not there (linear)"),
         ({"hits": 8, "stood": ["loader"]}, "with these sizes"),
         ({"hits": 8, "stood": [], "whole": True}, "runs once in its script"),
         ({"hits": 8, "stood": []}, "does not lower the peak"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,15 @@ from memlint.trial.standins import (  # noqa: E402
     loss_of,
     targets,
 )
-from memlint.trial.substitutes import BRIEF, Substitutes, briefly, lenient_torch, options_given  # noqa: E402
+from memlint.trial.substitutes import (  # noqa: E402
+    BRIEF,
+    NUMBERS,
+    Substitutes,
+    arrays_given,
+    briefly,
+    lenient_torch,
+    options_given,
+)
 
 
 @pytest.mark.parametrize("kind", ["classes", "values", "tokens", "images", "maps", "same"])
@@ -276,3 +285,53 @@ def test_torch_as_it_once_was() -> None:
             scalar[1]
     with pytest.raises(IndexError):
         scalar[0]
+
+
+def test_what_an_optimizer_is_set_to_is_a_number() -> None:
+    absent: Any = Missing("config")
+    net = nn.Linear(2, 2)
+    groups: Any = [{"params": [net.weight], "lr": absent.lr}, {"params": [net.bias], "weight_decay": absent.decay}]
+    with lenient_torch():
+        optimizer = torch.optim.SGD(groups, lr=absent.lr, momentum=0.5, nesterov=absent.nesterov)
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert [(g["lr"], g["weight_decay"], g["momentum"]) for g in optimizer.param_groups] == [(0.01, 0, 0.5)] * 2
+    assert optimizer.defaults["lr"] == 0.01 and isinstance(net.weight.grad, torch.Tensor)
+
+
+def test_a_file_of_numbers_that_is_not_there_holds_zeros(tmp_path: Path) -> None:
+    numpy: Any = pytest.importorskip("numpy")
+    (tmp_path / "there").write_bytes(b"\1\2\3\4")
+    with arrays_given():
+        assert numpy.memmap(tmp_path / "there", dtype="uint8", mode="r").tolist() == [1, 2, 3, 4]
+        assert numpy.fromfile(tmp_path / "there", "uint16").shape == (2,)
+        words = numpy.memmap(tmp_path / "gone", dtype=numpy.uint16, mode="r")
+        assert words.dtype == numpy.uint16 and words.shape == (NUMBERS,) and not words.any()
+        assert numpy.memmap(tmp_path / "gone", numpy.float32, "r", shape=(2, 3)).shape == (2, 3)
+        assert numpy.fromfile(tmp_path / "gone").dtype == numpy.float64
+    with pytest.raises(FileNotFoundError):
+        numpy.memmap(tmp_path / "gone", dtype="uint8", mode="r")
+
+
+def test_stand_ins_see_what_a_function_is_called_with() -> None:
+    gives = Substitutes(
+        harness(optimizer=lambda names: (names["model"], names["self.net"], names["self.ear"])), "cpu", 3
+    )
+    model, owner = nn.Linear(1, 1), nn.Module()
+    owner.net, agent = nn.Linear(1, 1), SimpleNamespace(ear=nn.Linear(1, 1))
+    gives.given({"model": model, "self": owner})
+    gives.given({"self": agent})
+    assert gives.stand("optimizer") == (model, owner.net, agent.ear)
+
+
+def test_a_loss_that_cannot_be_had_keeps_the_graphs_that_it_was_made_from() -> None:
+    def unbound() -> Any:
+        raise NameError("scores")
+
+    gives = Substitutes(harness(other=lambda names: "made"), "cpu", 3)
+    graph = torch.ones(2, requires_grad=True) * 3
+    loss = gives.instead("loss", lambda: 1, lambda: "x", unbound, lambda: graph)
+    assert loss.dim() == 0 and loss.item() == 3 and loss.requires_grad and gives.stood == ["loss"]
+    assert gives.instead("loss", lambda: 1, lambda: "x") == 1, "what it held before"
+    assert gives.instead("other", lambda: 1, lambda: graph) == 1
+    assert gives.instead("other", unbound, lambda: graph) == "made"

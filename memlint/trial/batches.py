@@ -89,6 +89,8 @@ class Feed:
             }
             if used & {"loss", "logits", "last_hidden_state"} or any(isinstance(key, str) for key in keys):
                 return "output"
+            if "loss" in dotted(target).lower() and used & {"values", "items", "keys"}:
+                return "losses"
             if "backward" in used or "loss" in dotted(target).lower():
                 return "loss"
         return "logits"
@@ -124,12 +126,26 @@ class Feed:
         if not words and variable and self._spread(variable):
             words = ["input_ids", "labels"]
         if words:
-            return "Output(" + ", ".join(f"{w}={self.element(w, last=False)}" for w in words if w.isidentifier()) + ")"
+            return "Output(" + ", ".join(f"{w}={self._entry(variable, w)}" for w in words if w.isidentifier()) + ")"
         if attributes:
             return "Output(" + ", ".join(f"{a}={self.element(a, last=False)}" for a in attributes) + ")"
         if variable:
             return self.element(variable, last=False)
         return f"({self.element('', last=False)}, {self.element('', last=True)})"
+
+    def _entry(self, variable: str, key: str) -> str:
+        """What a batch has under ``key``: where that is asked for its own items, words by their usual key."""
+        inner = any(
+            isinstance(n, ast.Attribute)
+            and n.attr in ("items", "keys", "values")
+            and isinstance(n.value, ast.Subscript)
+            and dotted(n.value.value) == variable
+            and isinstance(n.value.slice, ast.Constant)
+            and n.value.slice.value == key
+            for n in ast.walk(self._scope)
+        )
+        element = self.element(key, last=False)
+        return f"Output(input_ids={element})" if inner else element
 
     def _spread(self, variable: str) -> bool:
         return (
@@ -174,11 +190,14 @@ def aliases(scope: ast.AST, name: str) -> Iterator[str]:
             yield from (dotted(to) for to, of in pairs if dotted(of) == name and dotted(to))
 
 
-def iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names that loops run over, through ``enumerate``, ``tqdm``, ``zip`` and ``iter``, each with the loop's target."""
+def iterations(scope: ast.AST, watched: str = "") -> Iterator[tuple[str, ast.expr]]:
+    """Names that loops run over, through ``enumerate``, ``tqdm``, ``zip`` and ``iter``, each with the loop's target.
+
+    Of the loop over ``watched`` also a call, as it stands there.
+    """
     for node in ast.walk(scope):
         if isinstance(node, (ast.For, ast.comprehension)):
-            yield from _iterated(node.iter, node.target)
+            yield from _iterated(node.iter, node.target, calls=ast.unparse(node.iter) == watched)
         elif (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Call)
@@ -196,20 +215,25 @@ def iterations(scope: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                     yield from _iterated(other.value, node.targets[0])
 
 
-def _iterated(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+def _iterated(iterable: ast.expr, target: ast.expr, *, calls: bool = False) -> Iterator[tuple[str, ast.expr]]:
     if name := dotted(iterable):
         yield name, target
-    if not isinstance(iterable, ast.Call) or not iterable.args:
+    if not isinstance(iterable, ast.Call):
         return
     wrapper = dotted(iterable.func).rpartition(".")[2]
-    if wrapper == "enumerate":
+    if wrapper == "enumerate" and iterable.args:
         inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
-        yield from _iterated(iterable.args[0], inner)
+        yield from _iterated(iterable.args[0], inner, calls=calls)
     elif wrapper == "zip" and isinstance(target, ast.Tuple):
         for argument, part in zip(iterable.args, target.elts, strict=False):
-            yield from _iterated(argument, part)
-    elif wrapper in ("tqdm", "trange", "iter", "islice", "track", "prefetch", "log_every", "progress_bar", "list"):
-        yield from _iterated(iterable.args[0], target)
+            yield from _iterated(argument, part, calls=calls)
+    elif (
+        wrapper in ("tqdm", "trange", "iter", "islice", "track", "prefetch", "log_every", "progress_bar", "list")
+        and iterable.args
+    ):
+        yield from _iterated(iterable.args[0], target, calls=calls)
+    elif calls and wrapper != "range":
+        yield ast.unparse(iterable), target
 
 
 def dotted(node: ast.AST | None) -> str:

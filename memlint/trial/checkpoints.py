@@ -50,7 +50,9 @@ class Checkpoint(Missing):
     def __getattr__(self, name: str) -> Any:
         if name in ("items", "keys", "values", "state_dict", "copy"):
             self.opened.append(self)
-            return (lambda *a, **k: self) if name in ("state_dict", "copy") else (lambda: iter(()))
+            if name in ("state_dict", "copy"):
+                return lambda *a, **k: self
+            return lambda: iter((Missing("name"),) if name == "keys" else ())
         if name in ("get", "pop"):
             return lambda key, *default: self[key]
         return super().__getattr__(name)
@@ -60,7 +62,7 @@ class Checkpoint(Missing):
 
     def __iter__(self) -> Iterator[Any]:
         self.opened.append(self)
-        return iter(())
+        return iter((Missing("name"),))
 
 
 class Known(dict[Any, Any]):
@@ -124,8 +126,12 @@ class Checkpoints:
             if entry is not None:
                 like = {name: Like(t.shape, t.dtype) for name, t in module.state_dict().items()}
                 self.learned.setdefault(entry, like)
-            if isinstance(state, Missing) or (entry is not None and not state):
+            if isinstance(state, Missing):
                 return None
+            if entry is not None:
+                state = {name: value for name, value in state.items() if not isinstance(name, Missing)}
+                if not state:
+                    return None
             return restore(module, state, *args, **kwargs)
 
         def descended(optimizer: torch.optim.Optimizer, state: Any) -> Any:

@@ -56,7 +56,7 @@ from memlint.trial.ledger import Ledger  # noqa: E402
 from memlint.trial.lenient import soften  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
 from memlint.trial.missing import Missing, MissingFinder  # noqa: E402
-from memlint.trial.substitutes import Substitutes, lenient_torch, options_given  # noqa: E402
+from memlint.trial.substitutes import Substitutes, arrays_given, lenient_torch, options_given  # noqa: E402
 from memlint.trial.ticks import LEAST, Enough, Watch  # noqa: E402
 from memlint.trial.watch import (  # noqa: E402
     EACH,
@@ -227,6 +227,7 @@ def run_arm(
                 names |= substitutes.calls()
                 stack.enter_context(options_given())
                 stack.enter_context(lenient_torch())
+                stack.enter_context(arrays_given())
                 stack.enter_context(Checkpoints(device).absent())
                 stack.enter_context(group_of_one())
                 absent = MissingFinder(spec["root"])
@@ -245,6 +246,8 @@ def run_arm(
                 elif spec["harness"] is not None:
                     harness = _harness(spec["harness"], module)
                 arguments = (harness or module).setup(device)
+                if chain:
+                    substitutes.given(arguments)
                 stage = "run"
                 target = _target(module, getattr(harness or module, "target", spec["function"]), arguments)
                 seed()

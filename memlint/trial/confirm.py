@@ -17,13 +17,16 @@ from memlint.trial import harness
 from memlint.trial.evidence import Origin, origin
 from memlint.trial.guess import known, refined
 from memlint.trial.judge import (
+    ABSENT,
     CONFIRMED,
     FEW,
     IDLE,
     NO_DIFFERENCE,
+    OTHER_SIZES,
     REFUTED,
     SAY,
     SIZES,
+    STUMBLED,
     UNDECIDED,
     Verdict,
     judge,
@@ -212,6 +215,8 @@ class Confirmer:
                         verdict = replace(verdict, status=UNDECIDED, reason=SIZES)
                 if verdict.reason == SIZES:
                     verdict = self._other_sizes(case, spec, draft.tier, seconds, verdict)
+                elif draft.chain and _unclear(verdict) and len(seen) == len(draft.guesses) and tried == 1:
+                    verdict = self._smaller(case, spec, draft.tier, seconds, verdict)
                 yield text, verdict
                 if verdict.reason.endswith(AGAIN):
                     return  # nothing was wrong with it: another way to run it would tell less
@@ -226,6 +231,11 @@ class Confirmer:
                 complaints[complaint] += 1
                 waiting[:0] = better
                 seen.update(better)
+
+    def _smaller(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
+        """``verdict``, unless what weights take shows with fewer examples, whose activations hide it."""
+        other, _ = self._verdict(case, replace(spec, batch=SMALL), tier, seconds)
+        return replace(other, reason=f"with batches of {SMALL} examples") if other.status == CONFIRMED else verdict
 
     def _other_sizes(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
         """``verdict``, which hangs on sizes that memlint chose, or what other sizes of the batch make of it.
@@ -333,9 +343,16 @@ def _alike(verdict: Verdict) -> bool:
     return (before.churn, before.kept) == (after.churn, after.kept)
 
 
+def _unclear(verdict: Verdict) -> bool:
+    """Whether the claimed peak was measured on what is partly not there, and is no lower once repaired."""
+    if verdict.status != UNDECIDED or verdict.claim is not Claim.PEAK or verdict.after is None:
+        return False
+    return verdict.reason == OTHER_SIZES or verdict.reason.startswith((STUMBLED, ABSENT))
+
+
 def _hopeless(verdict: Verdict) -> bool:
-    """Whether another harness would fare no better: the import fails, or the run takes too long or too much."""
+    """Whether another harness would fare no better: the import fails, the run takes too long or too much, or it ran."""
     if verdict.before is None:
         return True
     fails = verdict.before.failure.startswith("import: ") or bool(_ABSENT.search(verdict.before.failure))
-    return fails or verdict.before.iterations >= FEW
+    return fails or (verdict.before.iterations >= FEW and not verdict.reason.startswith((STUMBLED, ABSENT)))

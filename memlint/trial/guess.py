@@ -139,6 +139,14 @@ def _dimensions(guess: Guess, match: re.Match[str]) -> list[Guess]:
     return [replace(guess, shape=(channels, *[side] * (wanted - 1)), words=False)]
 
 
+def _fewer(guess: Guess, match: re.Match[str]) -> list[Guess]:
+    """So many sizes are asked for, the batch's among them, and there are more."""
+    wanted = int(match["dim"])
+    if wanted > len(guess.example):
+        return []
+    return [Guess("tokens", (TOKENS,), words=True)] * (wanted == 2) + _dimensions(guess, match)
+
+
 def _named(guess: Guess, match: re.Match[str]) -> list[Guess]:
     """Sizes are asked for by their names, the batch's first."""
     count = len(match["names"].split(",")) - 1
@@ -282,6 +290,7 @@ _COMPLAINTS = (
     (r"expected scalar type Long|not implemented for 'Float'|[Ee]xpected.*Long", _whole_targets),
     (r"too many indices for tensor|Dimension out of range", _more),
     (r"of shape [\[(](?P<names>\w+(?:, ?\w+)+)[\])]", _named),
+    (r"too many values to unpack \(expected (?P<dim>[2-5])\)", _fewer),
     (r"not enough values to unpack \(expected (?P<dim>[2-5]), got \d\)", _dimensions),
     (r"except in dimension \d\. Expected (?:size )?(?P<a>\d+) .*?got (?:size )?(?P<b>\d+)", _size),
     (r"size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\).*dimension (?P<at>\d+)", _tokens),

@@ -252,10 +252,14 @@ def _isolated(finding: Finding, source: Source, steps: int) -> Iterator[Draft]:
     loop = loop_at(tree, place)
     inside = set(bound(loop, definitions=False)) if loop is not None else set()
 
+    given: list[str] = []  # to the function where the way begins
+    if chain[0] != "":
+        given = [name for name in _names_of(_function(tree, Place(chain[0]))[0].args) if name not in ("self", "cls")]
+
     def write(guess: Guess) -> str:
         owner = None
         roles = Roles(tree, scope, None, place, guess)
-        made = roles.stand_ins([*names, *roles.iterated()], inside)
+        made = roles.stand_ins([*given, *names, *roles.iterated()], inside)
         if chain[0] != "":
             function, owner = _function(tree, Place(chain[0]))
             roles = Roles(tree, function, owner, place, guess)
@@ -328,7 +332,8 @@ STEPS = {steps}
 
 
 def _standins(made: dict[str, str]) -> str:
-    lines = "".join(f'        "{name}": lambda: {expression},\n' for name, expression in made.items())
+    keys = {name: repr(name) if re.search(r'["\\]', name) else f'"{name}"' for name in made}
+    lines = "".join(f"        {keys[name]}: lambda: {expression},\n" for name, expression in made.items())
     return f"\n\ndef standins(device, names):\n    return {{\n{lines}    }}\n"
 
 

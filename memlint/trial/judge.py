@@ -27,6 +27,7 @@ ELSEWHERE = "less is used once repaired, but what allocates it leads neither to 
 FREES = "without the line more is alive: it does free something"
 NO_DIFFERENCE = "what is called does the same once repaired: its cost shows elsewhere, or never here"
 OTHER_SIZES = "the peak is no lower once repaired, but with sizes that memlint has chosen"
+ABSENT = "in the loop torch is to compute with what is not there"
 STUMBLED = "statements of the loop failed with what stands for what is not there, and were passed over"
 OTHER_WAY = "repaired, the run went another way, past the flagged line"
 IDLE = "what is called allocates nothing on the device, so it can show no cost"
@@ -208,7 +209,7 @@ def judge(
         return replace(verdict, measure="", reason="the flagged line was not reached in the iterations that were run")
     if absent := data["before"].get("absent"):
         said = ", ".join(absent[:3])
-        return replace(verdict, measure="", reason=f"in the loop torch ({said}) is to compute with what is not there")
+        return replace(verdict, measure="", reason=f"{ABSENT} ({said})")
     if data["before"].get("stumbled"):
         said = "; ".join(data["before"].get("failures", [])[:1])
         return replace(verdict, measure="", reason=f"{STUMBLED}: {said}")

@@ -15,7 +15,7 @@ from memlint.trial.watch import HIT, Place, definition, own
 
 STAND, HOLD, ITEMS, FAILURE = "__memlint_stand__", "__memlint_hold__", "__memlint_items__", "__memlint_failure__"
 BRIEFLY, SOON, NOTE = "__memlint_briefly__", "__memlint_soon__", "__memlint_note__"
-OPENED = "__memlint_opened__"
+OPENED, INSTEAD = "__memlint_opened__", "__memlint_instead__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _TIED = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)  # to the function that they stand in
 _KEPT = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)
@@ -120,7 +120,7 @@ class _Softener:
         if node is self._watched:
             yield from self._bindings(node, node)
             if isinstance(node, ast.For):
-                node.iter = _items(node.iter, node.lineno)
+                node.iter = _items(node.iter)
             if isinstance(node, (ast.For, ast.While)):
                 for inner in node.body:
                     _hold_inside(inner)
@@ -159,7 +159,7 @@ class _Softener:
             return
         if isinstance(node, ast.For) and not self._leads(node.iter):
             yield from self._bindings(node.iter, node)
-            node.iter = _items(node.iter, node.lineno)
+            node.iter = _items(node.iter)
         if isinstance(node, ast.With):
             for item in node.items:
                 if not self._leads(item.context_expr):
@@ -256,7 +256,8 @@ def _stumbling(block: list[ast.stmt]) -> list[ast.stmt]:
             made.append(node)
             continue
         names = dict.fromkeys(bound(node)) if isinstance(node, (ast.Assign, ast.AnnAssign)) else {}
-        made.append(_try([node], [_assign(name, _either(name), node) for name in names], ast.Constant(True)))
+        handler = [_assign(name, _instead(name, node), node) for name in names]
+        made.append(_try([node], handler, ast.Constant(True)))
     return made
 
 
@@ -304,7 +305,7 @@ def _hold_inside(node: ast.stmt) -> None:
             if names:
                 inner.value = ast.copy_location(_call(HOLD, names, inner.value), inner.value)
         elif isinstance(inner, ast.For):
-            inner.iter = _items(inner.iter, inner.lineno)
+            inner.iter = _items(inner.iter)
         elif isinstance(inner, ast.If):
             flagged = [any(map(_counts, own(ast.Module(block, [])))) for block in (inner.body, inner.orelse)]
             if any(flagged) or (not inner.orelse and _seldom(inner.test)):
@@ -331,15 +332,15 @@ def _names(target: ast.expr) -> ast.expr | None:
     return None
 
 
-def _items(iterable: ast.expr, line: int) -> ast.expr:
-    """``iterable``, and where that is absent what the loop at ``line`` runs over in its place."""
+def _items(iterable: ast.expr) -> ast.expr:
+    """``iterable``, and where that is absent what a loop runs over in its place."""
+    key = ast.unparse(iterable)
     wrapped = ("enumerate", "tqdm", "zip", "iter", "islice", "list", "trange")
     if isinstance(iterable, ast.Call) and iterable.args and ast.unparse(iterable.func).rpartition(".")[2] in wrapped:
         count = len(iterable.args) if ast.unparse(iterable.func) == "zip" else 1
-        iterable.args[:count] = [_items(argument, line) for argument in iterable.args[:count]]
+        iterable.args[:count] = [_items(argument) for argument in iterable.args[:count]]
         if "tqdm" not in ast.unparse(iterable.func):
             return iterable
-    key = ast.unparse(iterable) if isinstance(iterable, (ast.Name, ast.Attribute)) else f"loop {line}"
     return ast.copy_location(_call(ITEMS, ast.Constant(key), iterable), iterable)
 
 
@@ -368,6 +369,14 @@ def _either(name: str) -> ast.expr:
         return _call(STAND, ast.Constant(name))
     known = ast.Compare(ast.Constant(name), [ast.In()], [_call("locals")])
     return ast.IfExp(known, _load(name), _call(STAND, ast.Constant(name)))
+
+
+def _instead(name: str, node: ast.stmt) -> ast.expr:
+    """What ``name`` holds where ``node`` failed: it may go on with the graphs of what ``node`` reads."""
+    read = dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    own_names = (n for n in read if not n.startswith("__memlint"))
+    known = _either(name) if "." in name else _load(name)
+    return _call(INSTEAD, ast.Constant(name), _later(known), *(_later(_load(n)) for n in own_names))
 
 
 def _assign(name: str, value: ast.expr, at: ast.stmt) -> ast.stmt:

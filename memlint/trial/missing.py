@@ -105,7 +105,7 @@ class Missing:
         if args and (_PASSES_ON.search(name) or isinstance(args[0], (torch.nn.Module, torch.optim.Optimizer))):
             handed = [a for a in args if not isinstance(a, (str, int, float))]
             return handed[0] if len(handed) == 1 else tuple(handed)
-        tensors = _tensors((*args, *kwargs.values()))
+        tensors = tensors_of((*args, *kwargs.values()))
         if tensors and _WORKS.search(self.path):
             self.computed.append(name)
         return Missing(f"{self.path}()", tensors)
@@ -190,7 +190,7 @@ class Missing:
             return func(*map(_number, args), **(kwargs or {}))
         name = getattr(func, "__name__", "")
         cls.computed.append(name)
-        return Missing(name, _tensors((*args, *(kwargs or {}).values())))
+        return Missing(name, tensors_of((*args, *(kwargs or {}).values())))
 
 
 def _unpacked(frame: types.FrameType) -> int:
@@ -211,7 +211,7 @@ def _number(value: Any) -> Any:
 def _arithmetic(name: str) -> Any:
     def operation(self: Missing, *others: Any) -> Any:
         if any(isinstance(other, torch.Tensor) for other in others):
-            return Missing(self.path, (*self.tensors, *_tensors(others)))
+            return Missing(self.path, (*self.tensors, *tensors_of(others)))
         if self.tensors:
             return Missing(self.path, self.tensors)
         if others and isinstance(others[0], (tuple, list)) and name in ("__add__", "__radd__"):  # a shape
@@ -229,7 +229,7 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod
     setattr(Missing, f"__{_name}__", _arithmetic(f"__{_name}__"))
 
 
-def _tensors(values: Any) -> tuple[torch.Tensor, ...]:
+def tensors_of(values: Any) -> tuple[torch.Tensor, ...]:
     """The tensors among ``values``, and those behind absent ones, that require gradients."""
     found: list[torch.Tensor] = []
     for value in values:
@@ -238,7 +238,7 @@ def _tensors(values: Any) -> tuple[torch.Tensor, ...]:
         elif isinstance(value, Missing):
             found += value.tensors
         elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
+            found += tensors_of(value)
     return tuple(found)
 
 

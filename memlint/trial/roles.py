@@ -17,8 +17,8 @@ UNKNOWN = "0.1"  # a number of which nothing is known
 KINDS = ("classes", "tokens", "values", "images", "same", "maps")
 
 _WORDS: tuple[tuple[str, str], ...] = (
-    ("maps", r"seg|unet|pixel|maps?\b|heatmap|depth"),
-    ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|word|\btext"),
+    ("maps", r"seg|unet|pixel|\bmaps?\b|heatmap|depth"),
+    ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|block_size|word|\btext"),
     ("same", r"noise|diffus|autoenc|\bvae\b|recon|denois"),
     ("values", r"mse|l1_loss|smooth_l1|huber|regress|binary_cross|BCE"),
     ("images", r"image|\bimg|conv|pixel|mnist|cifar|vision"),
@@ -122,7 +122,7 @@ class Roles:
         self._model = model
         self._scope: ast.AST = owner or function
         self._uses = uses(self._scope)
-        self._targets = dict(iterations(self._scope))
+        self._targets = dict(iterations(self._scope, place.source))
         self._ranks = ranks(function)
         self._sizes = sizes(self._scope)
         self._feed = Feed(self._scope, self._uses, self._targets, guess, bool(model), self._ranks)
@@ -160,7 +160,11 @@ class Roles:
         roles = {name: self._role(name) for name in names}
         for name in inside & {name for name, role in roles.items() if role == "loader"}:
             roles[name] = "options" if self._uses.get(name, Use()).attributes else "quiet"
-        model = next((name for name, role in roles.items() if role == "model"), "")
+        models = [name for name, role in roles.items() if role == "model"]
+        models += [
+            a for a in map("self.{}".format, sorted(self._uses.get("self", Use()).attributes)) if self._weighs(a)
+        ]
+        model = next(iter(models), "")
         optimizer = next((name for name, role in roles.items() if role == "optimizer"), "")
         weights = f'names["{model}"]' if model else f'StandIn("{self._guess.kind}")'
         descent = f"torch.optim.SGD({weights}.parameters(), lr=0.01)"
@@ -188,6 +192,11 @@ class Roles:
             elif role not in ("quiet", "sequence"):
                 made[name] = self._made(name, name, role)
         return made
+
+    def _weighs(self, name: str) -> bool:
+        """Whether ``name`` is a model whose parameters are asked for."""
+        use = self._uses.get(name, Use())
+        return self._role(name) == "model" and bool(use.attributes & {"parameters", "named_parameters"})
 
     def needed(self, name: str) -> bool:
         """Whether the function cannot do with ``name`` as None: it counts with it."""
@@ -467,6 +476,10 @@ class Roles:
             attributes[attribute] = (
                 arguments[source] if source else literal or self._made(f"its_{attribute}", f"self.{attribute}", role)
             )
+        models = {name: made for name, made in attributes.items() if made in self._setup.models}
+        for name, made in models.items():
+            if (whole := models.get(_whole(owner, name), made)) != made:
+                self._setup.lines.append(f"{whole}.{name} = {made}")
         wanted = ", ".join(f'"{k}": {v}' for k, v in arguments.items())
         lacked = ", ".join(f'"{k}": {v}' for k, v in attributes.items())
         self._setup.lines.append(f"owner = instance(module.{owner.name}, {{{wanted}}}, {{{lacked}}})")
@@ -571,6 +584,16 @@ def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
 
 def _is_static(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(dotted(d) == "staticmethod" for d in function.decorator_list)
+
+
+def _whole(owner: ast.ClassDef, attribute: str) -> str:
+    """The attribute of which ``attribute`` is a part: ``self.net = self.policy.net``."""
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{attribute}":
+            first, _, rest = dotted(node.value).partition(".")
+            if first == "self" and "." in rest:
+                return rest.partition(".")[0]
+    return ""
 
 
 def _literal(start: ast.FunctionDef | None, attribute: str) -> str:

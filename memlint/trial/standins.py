@@ -136,8 +136,9 @@ class StandIn(nn.Module):
     """A small network in place of a model that cannot be built: takes whatever batch it is given.
 
     ``gives`` says what comes out: "logits" (a tensor that fits ``kind``), "loss" (a number), "output" (an `Output` with
-    loss, logits and hidden states), or several of these joined by commas, as a tuple. ``also`` says the same of methods
-    of the model's own by name; "optimizer" is one over its weights, "model" a part of it.
+    loss, logits and hidden states), "losses" (one with a loss alone), or several of these joined by commas, as a
+    tuple. ``also`` says the same of methods of the model's own by name; "optimizer" is one over its weights, "model"
+    a part of it.
     """
 
     used = 0  # calls of such networks
@@ -176,7 +177,12 @@ class StandIn(nn.Module):
         if self.kind == "maps":
             logits = logits.movedim(-1, 1)
         loss = logits.float().pow(2).mean()
-        parts = {"logits": logits, "loss": loss, "output": Output(loss=loss, logits=logits, last_hidden_state=hidden)}
+        parts = {
+            "logits": logits,
+            "loss": loss,
+            "losses": Output(loss=loss),
+            "output": Output(loss=loss, logits=logits, last_hidden_state=hidden),
+        }
         chosen = tuple(parts[name] for name in gives.split(","))
         return chosen if len(chosen) > 1 else chosen[0]
 

@@ -17,12 +17,14 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from memlint.trial.checkpoints import Checkpoint
-from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, ITEMS, NOTE, OPENED, SOON, STAND
-from memlint.trial.missing import Blank, Missing
+from memlint.trial.lenient import BRIEFLY, FAILURE, HOLD, INSTEAD, ITEMS, NOTE, OPENED, SOON, STAND
+from memlint.trial.missing import Blank, Missing, tensors_of
 from memlint.trial.standins import Batches, Quiet
 
 NOTED = 40  # failures of which the text is kept
 BRIEF = 0.5  # seconds that a loop before the flagged one may take
+NUMBERS = 1 << 20  # in a file of which nothing is known
+RATE = 0.01  # a learning rate that is absent
 _SCALARS = ("loss", "cost", "err")
 
 
@@ -56,6 +58,7 @@ class Substitutes:
             SOON: self.soon,
             NOTE: self.note,
             OPENED: self.opened,
+            INSTEAD: self.instead,
         }
 
     def note(self, looped: bool = False) -> None:
@@ -117,6 +120,32 @@ class Substitutes:
     def soon(self, loop: int) -> bool:
         """Whether the ``while`` loop in line ``loop`` may go on: for `BRIEF` seconds from its start."""
         return time.monotonic() - self._started.setdefault(loop, time.monotonic()) < BRIEF
+
+    def instead(self, name: str, known: Callable[[], Any], *read: Callable[[], Any]) -> Any:
+        """What ``name`` holds where the statement that should bind it has failed: what it held before, or a stand-in;
+        of a loss, a number that goes on with the graphs of what was ``read`` for it."""
+        if any(word in name.lower() for word in _SCALARS):
+            found = []
+            for value in read:
+                with contextlib.suppress(NameError):
+                    found.append(value())
+            if graphs := tensors_of(found):
+                self.stood.append(name)
+                return self._result(name, graphs)
+        try:
+            return known()
+        except NameError:
+            return self.stand(name)
+
+    def given(self, arguments: dict[str, Any]) -> None:
+        """What a function under trial is called with is known to it by name, ``self``'s attributes too."""
+        for name, value in arguments.items():
+            self._keep(name, value)
+        for name, value in getattr(arguments.get("self"), "__dict__", {}).items():
+            self._keep(f"self.{name}", value)
+        if isinstance(own := arguments.get("self"), torch.nn.Module):
+            for name, value in own.named_children():
+                self._keep(f"self.{name}", value)
 
     def named(self, name: str) -> Any:
         """What ``name`` was last bound to, as far as it is still alive, else a stand-in."""
@@ -206,9 +235,9 @@ class Given(argparse.Namespace):
 
 @contextlib.contextmanager
 def lenient_torch() -> Iterator[None]:
-    """While the block runs, ``loss[0]`` gives the number in a tensor without dimensions, as torch once did, and what
-    stands for an array may be a tensor."""
-    get, convert = torch.Tensor.__getitem__, torch.from_numpy
+    """While the block runs, ``loss[0]`` gives the number in a tensor without dimensions, as torch once did, what stands
+    for an array may be a tensor, and an optimizer's settings that are absent are numbers."""
+    get, convert, start = torch.Tensor.__getitem__, torch.from_numpy, torch.optim.Optimizer.__init__
 
     def item(self: torch.Tensor, index: Any) -> Any:
         return self if isinstance(index, int) and index == 0 and self.dim() == 0 else get(self, index)
@@ -216,8 +245,38 @@ def lenient_torch() -> Iterator[None]:
     def from_numpy(array: Any) -> torch.Tensor:
         return array if isinstance(array, torch.Tensor) else convert(array)
 
-    with mock.patch.object(torch.Tensor, "__getitem__", item), mock.patch.object(torch, "from_numpy", from_numpy):
+    def started(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        for group in (self.defaults, *self.param_groups):
+            group |= {name: RATE if name == "lr" else 0 for name, value in group.items() if isinstance(value, Missing)}
+
+    with (
+        mock.patch.object(torch.Tensor, "__getitem__", item),
+        mock.patch.object(torch, "from_numpy", from_numpy),
+        mock.patch.object(torch.optim.Optimizer, "__init__", started),
+    ):
         yield
+
+
+@contextlib.contextmanager
+def arrays_given() -> Iterator[None]:
+    """While the block runs, a file of nothing but numbers that is not there holds `NUMBERS` zeros."""
+    import numpy
+
+    with contextlib.ExitStack() as stack:
+        for name, usual in (("memmap", "uint8"), ("fromfile", "float64")):
+            stack.enter_context(mock.patch.object(numpy, name, _read(getattr(numpy, name), numpy.zeros, usual)))
+        yield
+
+
+def _read(read: Callable[..., Any], zeros: Callable[..., Any], usual: str) -> Callable[..., Any]:
+    def given(file: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(file, *args, **kwargs)
+        except OSError:
+            return zeros(kwargs.get("shape") or NUMBERS, kwargs.get("dtype", args[0] if args else usual))
+
+    return given
 
 
 def _value(action: argparse.Action) -> Any:
