@@ -126,7 +126,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command line; the exit status is 1 where a model could not be measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=280.0, help="for all models together")
     parser.add_argument("--only", default="", help="models whose names hold this")
