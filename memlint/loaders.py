@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from memlint.answers import LIMIT
-from memlint.extract import walk
+from memlint.extract import Module, walk
 from memlint.facts import Event, Value
 from memlint.function import Function
 
@@ -33,13 +33,21 @@ def may_gather(fn: Function) -> bool:
     """What text alone says of `gathered`: False settles it, before the function is read."""
     if not _gathers(fn.text):
         return False
-    definition, project = fn.definition, fn.project
+    definition = fn.definition
     if definition.module.spells(_LOADERS):
         return True
-    if definition.cls is not None and project.is_module(definition.cls):
+    if definition.cls is not None and fn.project.is_module(definition.cls):
         return False  # the layers of a model have no data
-    near = (*project.imported(definition.module), *(d.module for d in project.within_reach(definition)))
-    return any(module.spells(_LOADERS) for module in near)
+    return _has_loaders(fn, definition.module) or _handed_loaders(fn)
+
+
+def _has_loaders(fn: Function, module: Module) -> bool:
+    return any(m.spells(_LOADERS) for m in (module, *fn.project.imported(module)))
+
+
+def _handed_loaders(fn: Function) -> bool:
+    """Whether a caller may hand over a loader, by the words of its file and of those that it imports."""
+    return any(_has_loaders(fn, module) for module in {d.module for d in fn.project.within_reach(fn.definition)})
 
 
 def _gathers(text: str) -> bool:
@@ -108,9 +116,9 @@ def is_loader(fn: Function, value: Value, depth: int = 0) -> bool:
     obj = value.obj
     if obj is None or obj.parameter < 0 or obj.home is not fn.definition:
         return False
+    if not _handed_loaders(fn):
+        return False  # to read all callers for it takes long
     project = fn.project
-    if not any(d.module.spells(_LOADERS) for d in project.within_reach(fn.definition)):
-        return False  # nobody near has a loader to hand over; to read all callers for it takes long
     name = fn.definition.parameters[obj.parameter]
     given = [
         (project.function(flow.definition), project.argument(fn.definition, name, flow, call))

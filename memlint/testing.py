@@ -15,12 +15,14 @@ from pathlib import Path
 from memlint import page
 from memlint.apply import fix_paths
 from memlint.check import Options, check_paths
+from memlint.files import shown
 from memlint.page import Block
 from memlint.registry import rules_folder
 from memlint.source import Source
 from memlint.target import parse
 
 _WANT = re.compile(r"#\s*want:\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)\s*$")
+_WANTS = re.compile(rb"[ \t]*#[ \t]*want:[ \t]*[a-z0-9-]+(?:[ \t]*,[ \t]*[a-z0-9-]+)*[ \t]*(?=\r?$)", re.M)
 _TARGET = re.compile(r"#\s*target-torch:\s*(\S+)")
 
 Place = tuple[str, int, str]
@@ -66,8 +68,12 @@ def run_case(path: Path, rules: Collection[str] | None = None) -> list[str]:
 
 
 def compare(folder: Path, target: str | None = None, rules: Collection[str] | None = None) -> list[str]:
-    """Check a folder as one project and hold the findings against its wants. One line a difference."""
-    options = Options(select=("ALL",), target=parse(target) if target else None, cache=False)
+    """Check a folder as one project and hold the findings against its wants. One line a difference.
+
+    What is checked is the code without its wants: the names of rules in them are words that memlint looks for.
+    """
+    plain = {shown(str(file)): _WANTS.sub(b"", file.read_bytes()) for file in folder.rglob("*.py") if file.is_file()}
+    options = Options(select=("ALL",), target=parse(target) if target else None, cache=False, overlay=plain)
     report = check_paths([str(folder)], options)
     texts = {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in folder.rglob("*.py")}
     wanted = sorted(place for place in wants_in(texts) if rules is None or place[2] in rules)
