@@ -201,8 +201,9 @@ def test_time_is_limited_and_the_whole_group_dies(trials: Trials, tmp_path: Path
     pid_file = tmp_path.parent / "grandchild"
     text = LEAK.replace(
         "    kept = []",
-        "    import subprocess, sys, time\n"
-        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "    import multiprocessing, time\n"
+        "    child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(60,))\n"
+        "    child.start()\n"
         f"    open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
         "    time.sleep(60)\n    kept = []",
     )
@@ -266,6 +267,46 @@ def test_host_memory_is_limited(trials: Trials, tmp_path: Path) -> None:
     answer = trials.run(spec(tmp_path, text, "kept.append"), Limits(60, 900 * MIB))
     assert answer.fate == "memory"
     assert "--memory-limit" in judge(Claim.GROWTH, answer, "called", "cpu").reason
+
+
+def test_the_users_code_starts_no_programs(trials: Trials, tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "site-packages"
+    library.mkdir(parents=True)
+    (library / "installed.py").write_text("import subprocess\ndef start(command): return subprocess.call(command)\n")
+    mark = tmp_path.parent / f"{tmp_path.name}-started"
+    text = f"""
+import os, subprocess, sys, torch
+sys.path.append({str(library)!r})
+import installed
+
+MARK = {str(mark)!r}
+
+def train(model, loader, tried):
+    for x in loader:
+        model(x).sum()
+    assert os.system("touch " + MARK) == 127 << 8
+    for start in (
+        lambda: subprocess.run(["touch", MARK]),
+        lambda: os.popen("touch " + MARK),
+        lambda: os.posix_spawn("/bin/touch", ["touch", MARK], os.environ),
+        lambda: os.execv("/bin/touch", ["touch", MARK]),
+    ):
+        try:
+            start()
+        except PermissionError as error:
+            assert "touch " + MARK in str(error)
+            tried.append(True)
+    return [len(tried), os.path.exists(MARK), installed.start(["true"])]
+
+def setup(device):
+    return {{"model": torch.nn.Linear(2, 2), "loader": [torch.ones(1, 2)] * 4, "tried": []}}
+"""
+    expected = text.replace(
+        "    return [len(tried), os.path.exists(MARK), installed", "    return [4, False, 0] or [installed"
+    )
+    answer = trials.run(spec(tmp_path, text, "model(x)", (text, expected)))
+    assert answer.data["results"] == "identical", answer
+    assert not mark.exists()
 
 
 def test_nothing_is_written_in_the_users_tree(trials: Trials, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from memlint.trial import standins  # noqa: E402
 from memlint.trial.checkpoints import Checkpoints  # noqa: E402
 from memlint.trial.compare import compare, snapshot  # noqa: E402
 from memlint.trial.distributed import group_of_one, stood, trained  # noqa: E402
+from memlint.trial.fence import protect  # noqa: E402
 from memlint.trial.ledger import Ledger  # noqa: E402
 from memlint.trial.lenient import soften  # noqa: E402
 from memlint.trial.meter import CudaAllocator, LedgerAllocator, Meter  # noqa: E402
@@ -73,17 +74,6 @@ from memlint.trial.watch import (  # noqa: E402
 )
 
 MANY = 64  # what an unknown whole number, and the length of a sequence, is with larger batches
-WRITES = {
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.truncate",
-    "os.link",
-    "os.symlink",
-    "os.chmod",
-    "os.chown",
-}
 
 
 class OneModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -489,40 +479,6 @@ def _workspace(device: torch.device) -> int:
 
 def _device_name(name: str) -> str:
     return torch.cuda.get_device_name(torch.device(name)) if name.startswith("cuda") else name
-
-
-def protect(root: str, folder: str) -> None:
-    """Refuse, by accident and not by attack, every change under ``root``, the user's tree, but for ``folder``."""
-    inside, own = (os.path.realpath(path).rstrip(os.sep) + os.sep for path in (root, folder))
-    save = torch.save
-
-    def refuse(path: Any) -> None:
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return
-        real = os.path.realpath(os.fsdecode(path))
-        if real.startswith(inside) and not real.startswith(own):
-            raise PermissionError(f"a trial writes nothing in the project: {os.fsdecode(path)}")
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, mode, flags = arguments
-            writes = (
-                any(c in mode for c in "wax+")
-                if isinstance(mode, str)
-                else flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            )
-            if writes:
-                refuse(path)
-        elif event in WRITES:
-            for path in arguments[:2]:
-                refuse(path)
-
-    def guarded_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse(f)  # torch's own writer opens files without telling Python
-        return save(obj, f, *args, **kwargs)
-
-    torch.save = guarded_save
-    sys.addaudithook(hook)
 
 
 def die_with(parent: int) -> None:

@@ -185,6 +185,8 @@ class Trials:
             "MPLBACKEND": "Agg",
             "WANDB_MODE": "disabled",
             "HF_HUB_OFFLINE": "1",
+            "PIP_NO_INDEX": "1",  # for packages that install others when they are imported
+            "UV_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
         child = Path(__file__).with_name("child.py")
