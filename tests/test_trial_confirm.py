@@ -137,3 +137,34 @@ def test_that_no_trial_can_run_at_all_is_an_error() -> None:
 
     with Confirmer(Settings("fake"), Broken(Answer(""))) as confirmer, pytest.raises(TrialError, match="no torch"):
         confirmer.outcome(*finding_at("def go(x):\n    kept.append(x)\n", "kept"))
+
+
+def test_what_weights_take_shows_with_fewer_examples() -> None:
+    text = """
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        loss = (model(x.to(device)) - y.to(device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+    finding, source = next(f for f in found_in({"train.py": text.encode()}) if f[0].code == "MEM203")
+
+    class Smaller(Recorded):
+        def run(self, spec: Spec, limits: Limits | None = None) -> Answer:
+            super().run(spec, limits)
+
+            def arm(peak: int) -> dict[str, Any]:
+                readings = [{"live": 0, "peak": peak, "churn": 9 * i, "host": 0, "seconds": 1.0} for i in range(9)]
+                return {"ended": "returned", "readings": readings, "hits": 8, "stumbled": 1, "failures": ["odd"]}
+
+            arms = {"before": arm(9000 if spec.batch else 50_000), "after": arm(1000 if spec.batch else 50_000)}
+            return Answer("ended", {**arms, "device": "fake"})
+
+    trials = Smaller(Answer(""))
+    with Confirmer(Settings("fake", 8), trials) as confirmer:
+        verdict = confirmer.outcome(finding, source).verdict
+    assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
+    assert verdict.reason == f"with batches of {confirm.SMALL} examples"
+    assert [spec.batch for spec in trials.specs if spec.chain].count(confirm.SMALL) == 1, "when all else is tried"
+    assert trials.specs[-1].batch == confirm.SMALL

@@ -727,3 +727,22 @@ def restore(path):
     assert (verdict.status, verdict.tier) == ("confirmed", "isolated"), verdict
     assert verdict.before is not None and verdict.after is not None
     assert verdict.before.device_peak - verdict.after.device_peak == (256 * 256 + 256) * 4
+
+
+def test_a_text_is_a_text(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+from abc import ABC, abstractmethod
+import no_such_package
+import torch
+
+class Base(ABC, torch.nn.Module):
+    @abstractmethod
+    def build(self): ...
+
+    def restore(self, checkpoint: str | list[str]):
+        self.load_state_dict(torch.load(checkpoint))
+        return self.cuda()
+"""
+    found = outcome(text, "load-without-map-location", device="fake")
+    assert '"checkpoint": "trial"' in found.harness
+    assert (found.verdict.status, found.verdict.tier) == ("confirmed", "isolated"), found.verdict

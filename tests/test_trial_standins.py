@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -335,3 +336,18 @@ def test_a_loss_that_cannot_be_had_keeps_the_graphs_that_it_was_made_from() -> N
     assert gives.instead("loss", lambda: 1, lambda: "x") == 1, "what it held before"
     assert gives.instead("other", lambda: 1, lambda: graph) == 1
     assert gives.instead("other", unbound, lambda: graph) == "made"
+
+
+def test_a_model_that_cannot_be_made_has_weights_all_the_same() -> None:
+    class Base(ABC, nn.Module):
+        @abstractmethod
+        def build(self) -> None: ...
+
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            raise RuntimeError
+
+    assert [p.numel() for p in instance(Base, {}, {}).parameters()] == [WIDTH * WIDTH]
+    assert [p.numel() for p in instance(Failing, {}, {}).parameters()] == [WIDTH * WIDTH]
+    assert len(list(instance(Failing, {}, {"layer": nn.Linear(1, 1)}).parameters())) == 2
+    assert not list(instance(nn.ReLU, {}, {}).parameters()), "it has none of its own"

@@ -192,6 +192,7 @@ class Confirmer:
             waiting, tried, batch = list(draft.guesses), 0, None
             seen = set(waiting)
             complaints: Counter[str] = Counter()
+            unclear: tuple[str, Spec] | None = None  # the first that is
             while waiting and tried < ATTEMPTS and complaints.total() < SAME + len(complaints):
                 left = (deadline if draft.chain else half) - time.monotonic()
                 if left < 0 and not first:
@@ -205,9 +206,11 @@ class Confirmer:
                 once = bool(draft.chain) and draft.place.loop is None and case.claim in (Claim.PEAK, Claim.KEPT)
                 spec = replace(spec, begins=once and case.stays)
                 verdict, complaint = self._verdict(case, replace(spec, ends=once), draft.tier, seconds)
+                better = _unclear(verdict) or refined(guess, complaint)
                 if once and verdict.status == CONFIRMED:
                     verdict = replace(verdict, reason=UP_TO)
-                elif once and (verdict.status == REFUTED or _alike(verdict)):  # what it costs may come later
+                elif once and (verdict.status == REFUTED or (_alike(verdict) and not better)):
+                    # what it costs may come later
                     verdict, complaint = self._verdict(case, spec, draft.tier, seconds)
                 if verdict.status == REFUTED and case.claim is Claim.PEAK and device.startswith("cuda"):
                     counted, _ = self._verdict(case, replace(spec, device="fake"), draft.tier, seconds)
@@ -215,8 +218,7 @@ class Confirmer:
                         verdict = replace(verdict, status=UNDECIDED, reason=SIZES)
                 if verdict.reason == SIZES:
                     verdict = self._other_sizes(case, spec, draft.tier, seconds, verdict)
-                elif draft.chain and _unclear(verdict) and len(seen) == len(draft.guesses) and tried == 1:
-                    verdict = self._smaller(case, spec, draft.tier, seconds, verdict)
+                unclear = unclear or ((text, replace(spec, ends=once)) if _unclear(verdict) else None)
                 yield text, verdict
                 if verdict.reason.endswith(AGAIN):
                     return  # nothing was wrong with it: another way to run it would tell less
@@ -231,11 +233,11 @@ class Confirmer:
                 complaints[complaint] += 1
                 waiting[:0] = better
                 seen.update(better)
-
-    def _smaller(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
-        """``verdict``, unless what weights take shows with fewer examples, whose activations hide it."""
-        other, _ = self._verdict(case, replace(spec, batch=SMALL), tier, seconds)
-        return replace(other, reason=f"with batches of {SMALL} examples") if other.status == CONFIRMED else verdict
+            if draft.chain and unclear and time.monotonic() < deadline:  # activations may hide what weights take
+                text, spec = unclear
+                verdict, _ = self._verdict(case, replace(spec, batch=SMALL), draft.tier, HASTE)
+                if verdict.status == CONFIRMED:
+                    yield text, replace(verdict, reason=f"with batches of {SMALL} examples")
 
     def _other_sizes(self, case: _Case, spec: Spec, tier: str, seconds: float, verdict: Verdict) -> Verdict:
         """``verdict``, which hangs on sizes that memlint chose, or what other sizes of the batch make of it.

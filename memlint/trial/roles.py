@@ -371,6 +371,7 @@ class Roles:
             "sizes": "(8, 8, 8)",
             "numbers": "(0.5, 0.5, 0.5)",
             "whole": self._number(name, whole=True),
+            "text": '"trial"',
         }.get(role) or self._number(name)
 
     def _plain_role(self, name: str) -> str:
@@ -570,7 +571,8 @@ def _annotated(annotation: ast.expr | None) -> str:
         ("sizes", r"^(typing\.)?(Sequence|[Tt]uple|[Ll]ist)\[int\b"),
         ("numbers", r"^(typing\.)?(Sequence|[Tt]uple|[Ll]ist)\[float\b"),
         ("whole", r"^int\b"),
-        ("number", r"^(float|bool|str)\b"),
+        ("text", r"^(str|(pathlib\.)?Path)\b"),
+        ("number", r"^(float|bool)\b"),
     )
     return next((role for role, pattern in table if re.search(pattern, text)), "")
 

@@ -300,14 +300,17 @@ def fitted(model: nn.Module, device: Any) -> tuple[str, torch.Tensor]:
 def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -> Any:
     """An object of ``cls``, built with ``arguments`` or else bare; the ``attributes`` that it lacks are set.
 
-    A model or an optimizer that is None so far is lacking, and so is what is absent.
+    A model or an optimizer that is None so far is lacking, and so is what is absent. Where its class cannot make them,
+    a model has weights that stand for its own.
     """
+    whole = True
     if abstract := getattr(cls, "__abstractmethods__", ()):
         cls = type(cls)(cls.__name__, (cls,), {name: Quiet() for name in abstract})
+        whole = False
     try:
         made = cls(**arguments)
     except Exception:
-        made = object.__new__(cls)
+        made, whole = object.__new__(cls), False
         if isinstance(made, nn.Module):
             nn.Module.__init__(made)
     for name, value in attributes.items():
@@ -316,4 +319,6 @@ def instance(cls: type, arguments: dict[str, Any], attributes: dict[str, Any]) -
         if isinstance(there, Missing) or (weights and there is None):
             with contextlib.suppress(AttributeError):  # a property that needs what is not there
                 setattr(made, name, value)
+    if isinstance(made, nn.Module) and not whole and not any(True for _ in made.parameters()):
+        made.register_parameter("weights", nn.Parameter(torch.rand(WIDTH, WIDTH)))
     return made
