@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from memlint.check import Options, check_paths  # noqa: E402
+from memlint.trial.checkpoints import Checkpoint, Checkpoints  # noqa: E402
 from memlint.trial.confirm import Confirmer, Outcome, Settings  # noqa: E402
-from memlint.trial.missing import Missing  # noqa: E402
+from memlint.trial.missing import Missing, MissingModule  # noqa: E402
 from memlint.trial.run import Limits, Trials  # noqa: E402
 
 
@@ -178,3 +179,58 @@ def test_a_method_of_an_absent_class_is_absent() -> None:
         pass
 
     assert issubclass(Both, torch.nn.Module)
+
+    class Named(MissingModule("package")):  # type: ignore[misc]
+        """A module may be called as the class in it is."""
+
+    assert isinstance(Named().anything, Missing) and isinstance(MissingModule("package")(3), Missing)
+
+
+def test_a_file_that_a_library_opens_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Checkpoints(torch.device("cpu")).absent():
+        for path in ("trial", Path("trial", "net.pt"), "missing/net.pt"):
+            with open(path, "rb") as file:
+                assert isinstance(torch.load(file)["net"], Checkpoint)
+        for read in (Path("trials").read_bytes, Path("net.pt").read_bytes, Path("trial").read_text):
+            with pytest.raises(FileNotFoundError):
+                read()
+    with pytest.raises(FileNotFoundError):
+        Path("trial").read_bytes()
+
+
+def test_a_script_ends_where_its_statement_has_run(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import time
+import torch
+
+if __name__ == "__main__":
+    net = torch.nn.Linear(512, 512).cuda()
+    with torch.enable_grad():
+        if net is not None:
+            net.load_state_dict(torch.load("checkpoint.pt"))
+            time.sleep(100)
+    time.sleep(100)
+"""
+    settled(outcome, text, "load-without-map-location")
+
+
+def test_what_holds_nothing_where_it_should_is_stood_in_for(outcome) -> None:  # type: ignore[no-untyped-def]
+    text = """
+import no_such_package
+import torch
+from no_such_package import TQDM
+
+def train(options, loader=None):
+    if loader is None:
+        loader = no_such_package.loader(options)[options["fold"] + "!"]
+    net = torch.nn.Linear(64, 10).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    progress = TQDM(loader)
+    for i, (x, y, paths, shapes) in enumerate(progress):
+        loss = net(x.cuda()).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+    settled(outcome, text, "zero-grad-before-backward-only")

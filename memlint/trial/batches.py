@@ -195,24 +195,24 @@ def iterations(scope: ast.AST, watched: str = "") -> Iterator[tuple[str, ast.exp
 
     Of the loop over ``watched`` also a call, as it stands there.
     """
+    made: dict[str, list[ast.Call]] = {}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
+            made.setdefault(dotted(node.targets[0]), []).append(node.value)
     for node in ast.walk(scope):
         if isinstance(node, (ast.For, ast.comprehension)):
-            yield from _iterated(node.iter, node.target, calls=ast.unparse(node.iter) == watched)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and dotted(node.value.func) == "next"
-            and node.value.args
-        ):
-            inner = node.value.args[0]
-            yield from _iterated(inner, node.targets[0])
-            for other in ast.walk(scope):
-                if (
-                    isinstance(other, ast.Assign)
-                    and dotted(other.targets[0]) == dotted(inner)
-                    and isinstance(other.value, ast.Call)
-                ):
-                    yield from _iterated(other.value, node.targets[0])
+            iterable, target = node.iter, node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and dotted(node.value.func) == "next":
+            if not node.value.args:
+                continue
+            iterable, target = node.value.args[0], node.targets[0]
+        else:
+            continue
+        calls = isinstance(node, ast.For | ast.comprehension) and ast.unparse(iterable) == watched
+        for name, part in _iterated(iterable, target, calls=calls):
+            yield name, part
+            for call in made.get(name, ()):
+                yield from _iterated(call, part)
 
 
 def _iterated(iterable: ast.expr, target: ast.expr, *, calls: bool = False) -> Iterator[tuple[str, ast.expr]]:
@@ -220,7 +220,7 @@ def _iterated(iterable: ast.expr, target: ast.expr, *, calls: bool = False) -> I
         yield name, target
     if not isinstance(iterable, ast.Call):
         return
-    wrapper = dotted(iterable.func).rpartition(".")[2]
+    wrapper = dotted(iterable.func).rpartition(".")[2].lower()
     if wrapper == "enumerate" and iterable.args:
         inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else target
         yield from _iterated(iterable.args[0], inner, calls=calls)

@@ -7,10 +7,13 @@ the device of the trial, since that is where a program that runs there has saved
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from unittest import mock
 
@@ -102,9 +105,12 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def absent(self) -> Iterator[None]:
-        """While the block runs, reading a file of weights that is not there gives what stands for it."""
+        """While the block runs, reading a file of weights that is not there gives what stands for it.
+
+        Who opens such a file first finds nothing in it.
+        """
         load, restore, descend = torch.load, torch.nn.Module.load_state_dict, torch.optim.Optimizer.load_state_dict
-        fetch = torch.hub.load_state_dict_from_url
+        fetch, read = torch.hub.load_state_dict_from_url, io.open
         Checkpoint.opened.clear()
 
         def loaded(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -112,8 +118,16 @@ class Checkpoints:
                 return self._stand(_caller(), map_location)
             try:
                 return load(file, map_location, *args, **kwargs)
-            except OSError:
+            except (OSError, EOFError):
                 return self._stand(_caller(), map_location)
+
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            try:
+                return read(file, mode, *args, **kwargs)
+            except FileNotFoundError:
+                if mode == "rb" and _ours(file):
+                    return io.BytesIO()
+                raise
 
         def fetched(url: str, model_dir: Any = None, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -143,6 +157,8 @@ class Checkpoints:
                 (torch.hub, "load_state_dict_from_url", fetched),
                 (torch.nn.Module, "load_state_dict", restored),
                 (torch.optim.Optimizer, "load_state_dict", descended),
+                (io, "open", opened),
+                (builtins, "open", opened),
             ):
                 stack.enter_context(mock.patch.object(owner, name, stand_in))
             yield
@@ -165,6 +181,11 @@ class Checkpoints:
                 holder = holder.setdefault(key, Known())
             holder[keys[-1]] = tensors
         return made
+
+
+def _ours(file: Any) -> bool:
+    """Whether it is a path that memlint itself has given, of a file that never was."""
+    return isinstance(file, (str, os.PathLike)) and not {"trial", "missing"}.isdisjoint(Path(os.fspath(file)).parts)
 
 
 def _entry(state: Any) -> Entry | None:

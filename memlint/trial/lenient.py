@@ -86,10 +86,16 @@ def _assigned(scope: ast.AST) -> Iterator[str]:
 
 
 def _until(statements: list[ast.stmt], goal: ast.AST | None) -> list[ast.stmt]:
-    """``statements`` up to the one with ``goal``, and on to the last that reads its results, or to the next loop."""
+    """``statements`` up to the one with ``goal``, and on to the last that reads its results, or to the next loop; and
+    so in the blocks around it."""
     at = next((i for i, s in enumerate(statements) if any(n is goal for n in (s, *own(s)))), None)
     if at is None:
         return statements
+    if isinstance(statements[at], (ast.If, ast.With)) and statements[at] is not goal:
+        for field in ("body", "orelse"):
+            block = getattr(statements[at], field, None)
+            if block:
+                setattr(statements[at], field, _until(block, goal))
     results, end = set(bound(statements[at], definitions=False)), at + 1
     for index, statement in enumerate(statements[at + 1 :], at + 1):
         if isinstance(statement, (ast.For, ast.While)):
@@ -364,10 +370,11 @@ def bound(node: ast.AST, *, definitions: bool = True) -> Iterator[str]:
 
 
 def _either(name: str) -> ast.expr:
-    """What ``name`` holds already, else a stand-in."""
+    """What ``name`` holds already, unless that is None, else a stand-in."""
     if "." in name:
         return _call(STAND, ast.Constant(name))
-    known = ast.Compare(ast.Constant(name), [ast.In()], [_call("locals")])
+    held = ast.Call(ast.Attribute(_call("locals"), "get", ast.Load()), [ast.Constant(name)], [])
+    known = ast.Compare(held, [ast.IsNot()], [ast.Constant(None)])
     return ast.IfExp(known, _load(name), _call(STAND, ast.Constant(name)))
 
 

@@ -243,12 +243,21 @@ def tensors_of(values: Any) -> tuple[torch.Tensor, ...]:
 
 
 class MissingModule(types.ModuleType):
-    """A module that is not installed: whatever is asked of it is `Missing`."""
+    """A module that is not installed: whatever is asked of it is `Missing`.
+
+    It may be called, and derived from, as what it stands for may be a class.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
         return "99.0.0" if name == "__version__" else Missing(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return Missing(self.__name__)(*args, **kwargs)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return Missing(self.__name__).__mro_entries__(bases)
 
 
 class MissingFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
