@@ -10,7 +10,8 @@ import pytest
 from memlint.rule import Claim, Finding, Level, Span
 from memlint.source import Source
 from memlint.trial import harness
-from memlint.trial.roles import kinds, own_models
+from memlint.trial.guess import kinds
+from memlint.trial.roles import own_models
 
 
 def finding(text: str, at: str) -> Finding:

@@ -206,10 +206,10 @@ class Confirmer:
                 once = bool(draft.chain) and draft.place.loop is None and case.claim in (Claim.PEAK, Claim.KEPT)
                 spec = replace(spec, begins=once and case.stays)
                 verdict, complaint = self._verdict(case, replace(spec, ends=once), draft.tier, seconds)
-                better = _unclear(verdict) or refined(guess, complaint)
+                helps = _unclear(verdict) or refined(guess, complaint)  # another batch may
                 if once and verdict.status == CONFIRMED:
                     verdict = replace(verdict, reason=UP_TO)
-                elif once and (verdict.status == REFUTED or (_alike(verdict) and not better)):
+                elif once and (verdict.status == REFUTED or (_alike(verdict) and not helps)):
                     # what it costs may come later
                     verdict, complaint = self._verdict(case, spec, draft.tier, seconds)
                 if verdict.status == REFUTED and case.claim is Claim.PEAK and device.startswith("cuda"):

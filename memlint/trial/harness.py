@@ -13,9 +13,9 @@ from pathlib import Path
 from memlint.check import Options, check_paths
 from memlint.rule import Finding
 from memlint.source import Source
-from memlint.trial.guess import Guess
+from memlint.trial.guess import Guess, guesses
 from memlint.trial.lenient import bound, way
-from memlint.trial.roles import Roles, guesses, own_models
+from memlint.trial.roles import Roles, own_models
 from memlint.trial.run import Spec
 from memlint.trial.watch import Place, bytes_at, called, definition, first, locate, loop_at, own, position
 

@@ -14,15 +14,7 @@ from memlint.trial.ranks import ranks, sizes
 from memlint.trial.watch import Place
 
 UNKNOWN = "0.1"  # a number of which nothing is known
-KINDS = ("classes", "tokens", "values", "images", "same", "maps")
 
-_WORDS: tuple[tuple[str, str], ...] = (
-    ("maps", r"seg|unet|pixel|\bmaps?\b|heatmap|depth"),
-    ("tokens", r"token|input_ids|\bids\b|vocab|seq|flatten\(0, 1\)|view\(-1,|reshape\(-1,|bptt|block_size|word|\btext"),
-    ("same", r"noise|diffus|autoenc|\bvae\b|recon|denois"),
-    ("values", r"mse|l1_loss|smooth_l1|huber|regress|binary_cross|BCE"),
-    ("images", r"image|\bimg|conv|pixel|mnist|cifar|vision"),
-)
 _ROLE_NAMES: tuple[tuple[str, str], ...] = (
     ("device", r"^(device|dev|gpu|cuda_device)$"),
     ("scheduler", r"sched|lr_policy"),
@@ -80,11 +72,6 @@ _OF_MODULES = frozenset(
     register_full_backward_hook compile""".split()
 )
 _OF_MAPPINGS = frozenset("get items keys values pop setdefault update copy".split())
-_CHANNELS = re.compile(r"(^|_)channels?$|^nc$|^in_chans?$|^image_channels")
-_SIDE = re.compile(
-    r"^(im(age|g)?_?(size|dim|side|h|height|w|width|sz))$|^(crop|input|image|img)_?(size|res)$|^resolution$"
-)
-_LENGTH = re.compile(r"^(block_size|seq_?len(gth)?|sequence_length|max_?(seq_?)?len(gth)?|bptt|context_length)$")
 _WHOLE = re.compile(r"\d+$|[A-Z]+( \+ 1)?$")
 _OPTIONS = re.compile(dict(_ROLE_NAMES)["options"], re.I)
 
@@ -488,41 +475,6 @@ class Roles:
         self._setup.arguments["self"] = "owner.to(device)" if moved else "owner"
 
 
-def guesses(function: ast.AST, tree: ast.Module) -> tuple[Guess, ...]:
-    """The batches to try on ``function``, the likeliest first, with the sizes that ``tree`` names."""
-    sizes = _constants(tree)
-    channels = next((sizes[name] for name in sizes if _CHANNELS.search(name) and sizes[name] in (1, 3, 4)), 3)
-    side = next((sizes[name] for name in sizes if _SIDE.search(name) and 8 <= sizes[name] <= 512), 32)
-    length = next((sizes[name] for name in sizes if _LENGTH.search(name) and 2 <= sizes[name] <= 1024), 0)
-    made = []
-    for kind in kinds(function):
-        guess = Guess(kind)
-        if kind in ("images", "maps") and (channels, side) != (3, 32):
-            guess = Guess(kind, (channels, side, side))
-        elif kind == "tokens" and length:
-            guess = Guess(kind, (length,), words=True)
-        made.append(guess)
-    return tuple(made)
-
-
-def _constants(tree: ast.Module) -> dict[str, int]:
-    """Whole numbers by name: assigned, given as defaults, or those of command line options."""
-    found: dict[str, int] = {}
-    for node in ast.walk(tree):
-        name, value = "", None
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Name, ast.Attribute)):
-            name, value = ast.unparse(node.targets[0]).rpartition(".")[2], node.value
-        elif isinstance(node, ast.keyword) and node.arg:
-            name, value = node.arg, node.value
-        elif isinstance(node, ast.Call) and dotted(node.func).endswith(".add_argument"):
-            words = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            name = words[-1].lstrip("-").replace("-", "_") if words else ""
-            value = next((k.value for k in node.keywords if k.arg == "default"), None)
-        if name and isinstance(value, ast.Constant) and type(value.value) is int:
-            found.setdefault(name.lower(), value.value)
-    return found
-
-
 def _keys(tree: ast.Module) -> dict[str, set[str]]:
     """The keys, as names, by which the file reads each name."""
     found: dict[str, set[str]] = {}
@@ -531,13 +483,6 @@ def _keys(tree: ast.Module) -> dict[str, set[str]]:
             if isinstance(node.slice.value, str) and node.slice.value.isidentifier():
                 found.setdefault(name, set()).add(node.slice.value)
     return found
-
-
-def kinds(function: ast.AST) -> list[str]:
-    """The kinds of batch to try on ``function``, the likeliest first."""
-    text = ast.unparse(function)
-    likely = [kind for kind, pattern in _WORDS if re.search(pattern, text, re.I)]
-    return list(dict.fromkeys([*likely, *KINDS]))
 
 
 def own_models(tree: ast.Module) -> list[str]:
