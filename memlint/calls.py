@@ -25,6 +25,7 @@ from memlint.values import (
     chain,
     join,
     of_file,
+    together,
     written,
 )
 
@@ -172,7 +173,7 @@ class Calling(Reading):
         bound = self.project.bind(target, given, keywords, self)
         flow = self.project.summary(target, bound, self.depth + 1)
         if flow is None:
-            deps = EMPTY.union(*(self.held(v) for v in (*given, *keywords.values())))
+            deps = together(self.held(v) for v in (*given, *keywords.values()))
             node = self.node(Origin.CALL, site, target.name, inputs=deps)
             return Value("unknown", frozenset({node}))
         result = self.splice(flow, bound, site, receiver)
@@ -217,7 +218,7 @@ class Calling(Reading):
         self, module: Value, args: list[Value], keywords: dict[str, Value], node: ast.Call, cls: Class | None
     ) -> Value:
         """A module is called: the result hangs on its weights, and on its arguments."""
-        inputs = EMPTY.union(*(self.held(v) for v in (*args, *keywords.values())))
+        inputs = together(self.held(v) for v in (*args, *keywords.values()))
         mark = self.node(Origin.FORWARD, node, written(node.func), module=module, inputs=inputs)
         row = self.library.lookup(module.type) if module.type and cls is None else None
         if row is not None and row.graph == "none":
@@ -281,9 +282,7 @@ class Calling(Reading):
         value = Value(obj.kind if obj.kind in CONTAINERS else kind, type=name, objs=(obj,), site=node)
         if kind in ("distribution", "tensor", "packed", "batch_encoding", "unknown"):
             value.deps = (
-                EMPTY.union(*(self.held(a) for a in (*args, *keywords.values())))
-                if self.grad is not Grad.OFF
-                else EMPTY
+                together(self.held(a) for a in (*args, *keywords.values())) if self.grad is not Grad.OFF else EMPTY
             )
         if kind == "deque":
             limit = keywords.get("maxlen", args[1] if len(args) > 1 else NOTHING)
@@ -345,7 +344,7 @@ class Calling(Reading):
             if done is not None:
                 return done
         if row.graph == "none":
-            below = EMPTY.union(*(self.held(v) for v in inputs))
+            below = together(self.held(v) for v in inputs)
             if below:
                 self.reduce(below, detached=name.rpartition(".")[2] in ("detach", "data", "detach_"))
         returns = row.returns
@@ -373,9 +372,9 @@ class Calling(Reading):
             return self.instance(name.rpartition(".")[0], args, keywords, node or self.stmt)
         deps = EMPTY
         if row.graph == "arguments":
-            deps = frozenset().union(*(self.held(v) for v in inputs))
+            deps = together(self.held(v) for v in inputs)
         elif row.graph == "unknown" and returns in ("tensor", "unknown", "tuple", "list", "dict"):
-            below = frozenset().union(*(self.held(v) for v in inputs))
+            below = together(self.held(v) for v in inputs)
             deps = (
                 frozenset({self.node(Origin.CALL, node or self.stmt, name, key="row", inputs=below)})
                 if below
@@ -734,9 +733,9 @@ class Calling(Reading):
     ) -> Value:
         """Something unknown is called. Its result may hang on its arguments, and on weights that nobody here sees."""
         values = [*args, *keywords.values()]
-        deps = frozenset().union(EMPTY, *(self.held(v) for v in values))
+        deps = together(self.held(v) for v in values)
         if callee.receiver is not None:
-            deps |= self.held(callee.receiver)
+            deps = together((deps, self.held(callee.receiver)))
         optimizing = any(v.kind in ("optimizer", "scaler") for v in values)
         if deps and (optimizing or DIFFERENTIATES.search(name.rpartition(".")[2])):
             self.escape(deps)

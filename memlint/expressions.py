@@ -10,7 +10,7 @@ from memlint.calls import Calling
 from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Grad, Value
 from memlint.reading import BUDGET
-from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join, of_file, written
+from memlint.values import CONTAINERS, EMPTY, LEAFY, Mode, Symbol, chain, join, of_file, together, written
 
 MODULE_ATTRIBUTES = frozenset({"training", "parameters", "state_dict", "eval", "train", "to", "modules", "children"})
 TENSOR_FACTS = frozenset("data shape dtype device grad T mT requires_grad grad_fn is_cuda ndim".split())
@@ -237,7 +237,7 @@ class Evaluating(Calling):
                 return Value("bool", const=answer)
         kinds = {left.kind, *(r.kind for r in rights)}
         if not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            self.reduce(EMPTY.union(*(self.held(v) for v in (left, *rights))))
+            self.reduce(together(self.held(v) for v in (left, *rights)))
         if kinds & {"tensor", "indices"} or (kinds & {"unknown"} and (left.deps or any(r.deps for r in rights))):
             if not isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
                 return Value("indices", device=left.device)

@@ -92,7 +92,7 @@ class Node:
     detached: bool = False  # a detached copy of it is taken
     data: bool = False  # iterated as a loader is: what comes out of it is no result of weights
     key: Any = None  # under which its reading knows it: other readings of the function have its twins under the same
-    copies: list[Node] = field(default_factory=list)  # what stands for it in callers
+    copies: tuple[Node, ...] = ()  # what stands for it in callers
 
     @property
     def forwards(self) -> bool:
@@ -118,7 +118,7 @@ class Obj:
     frozen: bool = False
     evaluates: bool = False  # .eval() was called on it
     trains: bool = False  # .train() was called, or an optimizer owns its parameters
-    clears: list[Any] = field(default_factory=list)
+    clears: tuple[Any, ...] = ()
     node: Node | None = None
     model: Value | None = None  # optimizers: whose parameters
 

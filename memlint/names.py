@@ -13,7 +13,8 @@ from memlint.extract import Class, Definition, Module
 from memlint.source import Source, SourceError
 from memlint.trace import fact, note, unseen
 
-ROOM = 6_000_000  # characters of source whose trees are kept: one takes some 45 bytes
+ROOM = 6_000_000  # characters of source whose trees are kept
+OF_TREE = 40  # bytes that a syntax tree takes for each character of its source
 Loader = Callable[[str, str], "Source | None"]
 Meaning = "Definition | Class | Module | str | ast.expr | None"
 
@@ -40,9 +41,9 @@ class Names:
         self.asked = list(self.modules.values())
 
     @property
-    def full(self) -> bool:
-        """Whether the trees that have come back are too many."""
-        return self._tight and sum(len(m.source.text) for m in self.modules.values() if m.loaded) > 6 * ROOM
+    def loaded(self) -> int:
+        """Characters of the files whose trees are there."""
+        return sum(len(module.source.text) for module in self.modules.values() if module.loaded)
 
     def drop(self) -> None:
         """Let go of syntax trees, where there are more files than all of their trees should be kept of."""

@@ -16,7 +16,7 @@ from memlint.extract import Class, Definition, Module
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
-from memlint.names import Loader, Names
+from memlint.names import OF_TREE, Loader, Names
 from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.source import Source
@@ -47,7 +47,8 @@ ACTS = re.compile(
     r"|\.(?:clear|pop)\w*\(|global "
 )
 FEW = 12
-WEIGHT = 1_200_000  # nodes and events of all readings; one takes some 2 KB with what hangs on it
+MEMORY = 1 << 30  # bytes that readings and syntax trees together may take, about
+OF_READING = 2_000  # … for each node and each event, with what hangs on it
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
@@ -127,7 +128,7 @@ class Project:
     @property
     def full(self) -> bool:
         """Whether more is kept in memory than should be: it is time for `unread` and `Names.drop`."""
-        return self._weight > WEIGHT or self.names.full
+        return self._weight * OF_READING + self.names.loaded * OF_TREE > MEMORY
 
     def unread(self) -> None:
         """Forget all that reading functions has brought: as if none had been read."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file, written
+from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file, together, written
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -104,7 +104,7 @@ class Reading:
             found.key = (origin, site, key)
             self.nodes[found.key] = found
         elif fields.get("inputs"):
-            found.inputs |= fields["inputs"]
+            found.inputs = together((found.inputs, fields["inputs"]))
         return found
 
     def make(self, kind: str, site: ast.AST, key: Any = None, **fields: Any) -> Obj:
@@ -245,7 +245,7 @@ class Reading:
 
     def clear(self, obj: Obj, site: ast.AST, how: str = "clear") -> None:
         self.event("clear", site, id(obj), target=obj, name=how)
-        obj.clears.append((self.definition, self.loops, self.guards, how))
+        obj.clears += ((self.definition, self.loops, self.guards, how),)
 
     def freeze(self, owner: Value, site: ast.AST) -> None:
         if owner.type == "named" and self.guards:
@@ -294,9 +294,9 @@ class Reading:
         if depth < NESTING:
             for obj in value.objs:
                 if obj.elem is not None and obj.elem is not value:
-                    deps = deps | self.held(obj.elem, leaves, depth + 1)
+                    deps = together((deps, self.held(obj.elem, leaves, depth + 1)))
             for item in value.items or ():
-                deps = deps | self.held(item, leaves, depth + 1)
+                deps = together((deps, self.held(item, leaves, depth + 1)))
         return deps
 
     def device_of(self, args: list[Value], keywords: dict[str, Value]) -> str:
@@ -345,7 +345,7 @@ class Reading:
             return Value("list", objs=(obj,), site=node)
         if kinds <= {"ndarray", "number"}:
             return Value("ndarray", device="host")
-        deps = frozenset().union(*(self.held(v) for v in values))
+        deps = together(self.held(v) for v in values)
         if self.grad is Grad.OFF:
             deps = EMPTY
         tensor = "tensor" if kinds & {"tensor", "parameter", "indices"} else "unknown"

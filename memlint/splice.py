@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from memlint.facts import UNKNOWN, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS
+from memlint.values import EMPTY, GRAPHLESS, together
 
 if TYPE_CHECKING:
     from memlint.flow import Flow
@@ -93,9 +93,7 @@ class Splice:
         return False
 
     def deps(self, deps: frozenset[Node]) -> frozenset[Node]:
-        if not deps:
-            return deps
-        return EMPTY.union(*(self.copy(n) for n in deps))
+        return together(map(self.copy, deps)) if deps else deps
 
     def copy(self, node: Node) -> frozenset[Node]:
         found = self.copies.get(node)
@@ -125,9 +123,9 @@ class Splice:
                             place=self.obj(node.place) if node.place else None)  # fmt: skip
                 mine.key = ("copy", self.site, node)
                 caller.nodes[mine.key] = mine
-                node.copies.append(mine)
+                node.copies += (mine,)
             self.copies[node] = result = frozenset({mine})  # before what lies below: loops make cycles
-            mine.inputs |= self.deps(node.inputs)
+            mine.inputs = together((mine.inputs, self.deps(node.inputs)))
             mine.differentiated = mine.differentiated or node.differentiated
             mine.freed = mine.freed or node.freed
             mine.wanted = mine.wanted or node.wanted
@@ -214,7 +212,7 @@ class Splice:
         if event.verb == "store" and target is not None and not target.shared:
             caller.put(target, value.but(deps=value.deps | ({node} if node else EMPTY)))
         elif event.verb == "clear" and target is not None:
-            target.clears.append((caller.definition, loops, new.guards, event.name))
+            target.clears += ((caller.definition, loops, new.guards, event.name),)
         elif event.verb == "backward":
             caller.prove(self.deps(self.flow.held(event.value)))
         elif event.verb in ("eval", "train", "freeze"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from memlint.facts import UNSET, Grad, Node, Value
 
@@ -25,6 +26,17 @@ def of_file(value: Value) -> bool:
     return any(o.whole.type == LOADED for o in value.objs)
 
 
+def together(sets: Iterable[frozenset[Node]]) -> frozenset[Node]:
+    """All nodes of some sets; where one of them holds all, that very set, of which there are then fewer in memory."""
+    found = EMPTY
+    for each in sets:
+        if not found:
+            found = each
+        elif not each <= found:
+            found |= each
+    return found
+
+
 def join(a: Value, b: Value) -> Value:
     """What is known of a value that is one of two."""
     if a is b:
@@ -40,7 +52,7 @@ def join(a: Value, b: Value) -> Value:
         items = tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True))
     return Value(
         kind,
-        a.deps | b.deps,
+        together((a.deps, b.deps)),
         a.type if a.type == b.type else "",
         a.objs if a.objs == b.objs else tuple(dict.fromkeys(a.objs + b.objs))[:IDENTITIES],
         items,

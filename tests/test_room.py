@@ -21,7 +21,7 @@ def test_findings_do_not_hang_on_what_is_kept(weight: int, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     kept = check_paths(["."], Options(cache=False, jobs=1))
     monkeypatch.setattr(names, "ROOM", 0)
-    monkeypatch.setattr(project, "WEIGHT", weight)
+    monkeypatch.setattr(project, "MEMORY", weight * project.OF_READING)
     again = check_paths(["."], Options(cache=False, jobs=1))
     assert len(kept.findings) > 10 and kept.findings == again.findings
 
