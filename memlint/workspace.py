@@ -16,13 +16,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memlint.callers import CROWD
 from memlint.check import Options, Report, Run, Triggered, cannot_read, fingerprinted, triggered, uncollected
 from memlint.config import Configs
 from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, Value
 from memlint.files import discover, shown
+from memlint.knowledge import TENSOR_WORDS
 from memlint.names import Names
-from memlint.project import CROWD, FEW, TENSOR_WORDS, Project
+from memlint.parameters import FEW
+from memlint.project import Project
 from memlint.rule import Edit, Finding, Span
 from memlint.source import Source, SourceError
 from memlint.trace import Trace, note, tracing, unseen

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint import names, project
+from memlint import knowledge, names
 from memlint.check import Options, check_paths
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -21,7 +21,7 @@ def test_findings_do_not_hang_on_what_is_kept(weight: int, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     kept = check_paths(["."], Options(cache=False, jobs=1))
     monkeypatch.setattr(names, "ROOM", 0)
-    monkeypatch.setattr(project, "MEMORY", weight * project.OF_READING)
+    monkeypatch.setattr(knowledge, "MEMORY", weight * knowledge.OF_READING)
     again = check_paths(["."], Options(cache=False, jobs=1))
     assert len(kept.findings) > 10 and kept.findings == again.findings
 

@@ -1,0 +1,221 @@
+"""Classes of a project: of which kind they are, what their attributes are written by, whether they have weights."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from memlint.extract import Class, Definition
+from memlint.facts import Answer, Value
+from memlint.knowledge import Knowledge
+from memlint.reading import Reading
+from memlint.roles import Use, uses
+from memlint.trace import fact, unseen
+
+WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
+SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
+PROPERTIES = frozenset({"property", "cached_property"})
+
+
+class Classes(Knowledge):
+    """Questions about classes."""
+
+    def annotation(self, node: ast.expr, where: Definition) -> tuple[str, str]:
+        """Kind and type that an annotation states."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except SyntaxError:
+                return "unknown", ""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            left, right = self.annotation(node.left, where), self.annotation(node.right, where)
+            if "none" in (left[0], right[0]):
+                return right if left[0] == "none" else left
+            return left if left == right else ("unknown", "")
+        if isinstance(node, ast.Constant) and node.value is None:
+            return "none", ""
+        if isinstance(node, ast.Subscript):
+            base = self.names.resolve(node.value, where)
+            last = base.rpartition(".")[2] if isinstance(base, str) else getattr(node.value, "id", "")
+            if last == "Optional":
+                return self.annotation(node.slice, where)
+            if last in ("List", "list", "Dict", "dict", "Set", "set", "Tuple", "tuple", "Deque"):
+                return {"Deque": "deque"}.get(last, last.lower()), ""
+            node = node.value
+        meaning = self.names.resolve(node, where)
+        if isinstance(meaning, Class):
+            return self.class_kind(meaning), meaning.full_name
+        if isinstance(meaning, str):
+            row = self.library.lookup(meaning)
+            if row is not None and row.kind:
+                return row.kind, "" if row.kind in ("tensor", "module") else self.library.canonical(meaning)
+            return "unknown", ""
+        simple = {"int": "number", "float": "number", "str": "string", "bool": "bool", "list": "list", "dict": "dict",
+                  "tuple": "tuple", "set": "set", "None": "none"}  # fmt: skip
+        return (simple.get(node.id, "unknown") if isinstance(node, ast.Name) else "unknown"), ""
+
+    def class_named(self, full_name: str) -> Class | None:
+        """The project's class of that full name."""
+        return self.named(full_name) if full_name else None
+
+    @fact
+    def named(self, full_name: str) -> Class | None:
+        with unseen():
+            for module in list(self.names.modules.values())[self._classed :]:
+                for cls in self.names.classes(module):
+                    self._classes.setdefault(cls.full_name, cls)
+                self._classed += 1
+        return self._classes.get(full_name)
+
+    @fact
+    def class_kind(self, cls: Class) -> str:
+        """The kind of a project class's instances, from the library classes that it derives from."""
+        for base in self.names.library_bases(cls):
+            row = self.library.lookup(base)
+            if row is not None and row.kind:
+                return row.kind
+        return "instance"
+
+    def is_module(self, cls: Class) -> bool:
+        return self.class_kind(cls) in ("module", "engine")
+
+    @staticmethod
+    def is_property(definition: Definition) -> bool:
+        return any(last_word(d) in PROPERTIES for d in definition.decorators)
+
+    @staticmethod
+    def is_classmethod(definition: Definition) -> bool:
+        return any(last_word(d) == "classmethod" for d in definition.decorators)
+
+    def setter(self, cls: Class, attr: str) -> Definition | None:
+        """The ``@attr.setter`` of a class."""
+        for c in self.names.mro(cls):
+            if isinstance(c, Class) and attr in c.methods:
+                for d in c.module.definitions:
+                    if d.cls is c and d.name == attr and any(last_word(x) == "setter" for x in d.decorators):
+                        return d
+                return None
+        return None
+
+    @fact
+    def learns(self, cls: Class) -> Answer:
+        """Whether a module class has weights of its own or below. MAYBE: only those of what its constructor is given.
+
+        A module without weights builds no graph from plain input.
+        """
+        self.facts["learns", cls] = Answer.YES  # a class that holds itself adds nothing
+        known = Answer.any(self._weights(cls))
+        if known is Answer.YES and any(
+            SWITCHED.search(d.text) for c in self.names.mro(cls) if isinstance(c, Class) for d in c.methods.values()
+        ):
+            return Answer.MAYBE  # weights made, or turned, into constants by a switch
+        return known
+
+    def _weights(self, cls: Class) -> Iterator[Answer]:
+        for c in self.names.mro(cls):
+            if isinstance(c, str):
+                row = self.library.lookup(c)
+                if row is None or (row.parameters and c != "torch.nn.Module"):
+                    yield Answer.YES
+                continue
+            for definition in c.methods.values():
+                if "self." not in definition.text:
+                    continue
+                if WEIGHTY.search(definition.text):
+                    yield Answer.YES
+                for value in self._assigned(definition):
+                    if isinstance(value, ast.Call):
+                        meaning = self.names.resolve(value.func, definition)
+                        if isinstance(meaning, Class):
+                            yield self.learns(meaning) if self.is_module(meaning) else Answer.NO
+                        elif isinstance(meaning, str):
+                            row = self.library.lookup(meaning)
+                            yield Answer.YES if row is None or (row.kind == "module" and row.parameters) else Answer.NO
+                        else:
+                            yield Answer.YES
+                    elif definition.name == "__init__" and isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+                        yield Answer.MAYBE if self._stored_as_module(cls, ast.unparse(value)) else Answer.NO
+
+    def _stored_as_module(self, cls: Class, written: str) -> bool:
+        """Whether the attribute that a constructor fills from an argument is then called, or used as a module."""
+        uses = self.class_uses(cls)
+        attrs = [a for a, use in uses.items() if use.called or use.iterated or use.role == "module"]
+        return any(
+            re.search(rf"self\.{re.escape(a)}\s*=\s*{re.escape(written)}\b", d.text)
+            for a in attrs
+            for d in self.writers(cls, a)
+        )
+
+    @staticmethod
+    def _assigned(definition: Definition) -> Iterator[ast.expr]:
+        for node in definition.nodes:
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) for t in node.targets):
+                yield node.value
+
+    def writers(self, cls: Class, attr: str) -> list[Definition]:
+        """The methods of a class and its bases that assign ``self.attr``, constructors first."""
+        found: list[Definition] = []
+        for c in self.names.mro(cls):
+            if isinstance(c, Class):
+                found.extend(d for d in self.written(c).get(attr, ()) if d not in found)
+        return sorted(found, key=lambda d: d.name != "__init__")
+
+    @fact
+    def written(self, cls: Class) -> dict[str, list[Definition]]:
+        """The attributes of ``self`` that methods of a class, not of its bases, assign, each with those methods."""
+        table: dict[str, list[Definition]] = defaultdict(list)
+        for definition in cls.methods.values():
+            if not definition.bound:
+                continue
+            me = definition.positional[0]
+            if f"{me}." not in definition.text:
+                continue
+            for node in definition.nodes:
+                targets = (
+                    node.targets if isinstance(node, ast.Assign)
+                    else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+                )  # fmt: skip
+                for target in targets:
+                    for t in target.elts if isinstance(target, ast.Tuple) else [target]:
+                        if (
+                            isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == me
+                        ) and definition not in table[t.attr]:
+                            table[t.attr].append(definition)
+        return dict(table)
+
+    def class_uses(self, cls: Class) -> dict[str, Use]:
+        """How the methods of a class and its relatives use each attribute of ``self``."""
+        return self.family_uses(self.names.family(cls))
+
+    @fact
+    def family_uses(self, family: Class) -> dict[str, Use]:
+        """How the methods of a class and those derived from it use each attribute of ``self``."""
+        found: dict[str, Use] = {}
+        for c in (family, *self.names.derived(family)):
+            for definition in c.methods.values():
+                if not definition.bound:
+                    continue
+                prefix = definition.positional[0] + "."
+                for name, use in self.uses(definition).items():
+                    if name.startswith(prefix) and name.count(".") == 1:
+                        found.setdefault(name[len(prefix) :], Use()).merge(use)
+        return found
+
+    @fact
+    def uses(self, definition: Definition) -> dict[str, Use]:
+        """How a function uses each dotted name."""
+        return uses(definition.node)
+
+    def role_of(self, value: Value, flow: Reading) -> str:
+        """The role of something unknown, by how this function uses the name that it has there."""
+        use = self.uses(flow.definition).get(value.path) if value.path else None
+        return use.role if use is not None else ""
+
+
+def last_word(node: ast.expr) -> str:
+    """The last part of a dotted name, of what is called where it is a call."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
