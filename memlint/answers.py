@@ -135,13 +135,18 @@ def fate(project: Project, definition: Definition, node: Node, seen: set[Node], 
         elif (
             event.verb in ("set", "store")
             and event.target is not None
-            and event.target.shared
+            and (event.target.shared or event.target.parameter >= 0 or event.target.home is not definition)
             and below(node, flow.held(event.value))
         ):
-            project.settle(event.target)
-            place = event.target.node
-            if place is not None and place is not node:
-                answer = fate(project, definition, place, seen, depth)
+            target = event.target
+            if not target.shared:  # the callers', or a part of something that others fill and read
+                handed = target.parameter >= 0 and target.home is definition
+                answer = returned(project, definition, node, seen, depth) if handed else Answer.MAYBE
+            else:
+                project.settle(target)
+                place = target.node
+                if place is not None and place is not node:
+                    answer = fate(project, definition, place, seen, depth)
         if answer is Answer.YES:
             return answer
         found = answer if answer is Answer.MAYBE else found

@@ -101,9 +101,11 @@ class Callers(Places):
     @question(1)
     def namesakes(self, definition: Definition) -> list[tuple[Flow, Event]]:
         """Calls of a method of that name on objects of unknown class, where only one class of the project has it."""
+        return self._of_unknown(definition) if self.sole(definition.name) else []
+
+    def _of_unknown(self, definition: Definition) -> list[tuple[Flow, Event]]:
+        """Calls of a method of that name on objects of unknown class."""
         if definition.cls is None or definition.name.startswith("__") or self.library.duck(definition.name) is not None:
-            return []
-        if not self.sole(definition.name):
             return []
         found = []
         for candidate in self.mentioning(definition.name):

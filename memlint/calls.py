@@ -257,10 +257,13 @@ class Calling(Reading):
             return Value(shape.kind, const=UNSET)
         if shape.kind == "tensor" and not shape.deps:
             return Value("tensor", device=device)
+        if shape.kind == "list" and all(o.elem is not None and o.elem.kind in GRAPHLESS for o in shape.objs):
+            return Value("list")  # of numbers, as `tolist` gives
         if shape.deps and all(n.origin is Origin.PARAMETER for n in shape.deps):
             deps = inputs if self.grad is not Grad.OFF else EMPTY
-        kind = shape.kind if shape.kind in ("tensor", "dict", "list", "tuple") else "unknown"
-        return Value(kind, deps, scalar=shape.scalar, device=device)
+        kind = shape.kind if shape.kind in ("tensor", "dict", "list", "tuple", "distribution") else "unknown"
+        named = shape.type if kind == "distribution" else ""
+        return Value(kind, deps, named, scalar=shape.scalar, device=device)
 
     def call_library(self, name: str, row: Row, args: list[Value], keywords: dict[str, Value], node: ast.Call) -> Value:
         name = self.library.canonical(name)
@@ -392,14 +395,16 @@ class Calling(Reading):
             else self.placed(inputs)
         )
         kind = returns
-        if row.items and row.of == "elements" and of_file(receiver):  # pairs, one for each entry
+        if row.items and row.of == "elements" and receiver is not UNKNOWN:  # pairs, one for each entry
             obj = self.make("iterator", node or self.stmt)
             held = self.element(receiver, node)
             obj.elem = Value("tuple", items=tuple(held if i == "element" else Value(i) for i in row.items))
             return Value(returns, objs=(obj,), device=device)
         if row.items and (not row.items_with or row.items_with in keywords):
             parts = tuple(
-                Value(
+                self.element(receiver, node)
+                if i == "element"
+                else Value(
                     "tensor" if i in ("tensor", "same") else i,
                     deps if i in ("tensor", "same") else EMPTY,
                     device=device,
@@ -471,7 +476,7 @@ class Calling(Reading):
             for other in args[1:]:
                 value = join(value, other if row.of != "elements" else self.element(other, node))
             return value
-        return None
+        return Value(row.of) if row.of in ("number", "string") else None
 
     def apply_effects(
         self, row: Row, receiver: Value, args: list[Value], keywords: dict[str, Value], node: ast.AST, name: str
@@ -551,7 +556,7 @@ class Calling(Reading):
                 )
                 self.input_gradient(receiver, target, node)
                 leaf = self.node(Origin.WEIGHT, node, "input")
-                leaf.wanted = True
+                leaf.wanted, leaf.here = True, leaf.here | {"wanted"}
                 return receiver.but(kind="tensor", deps=receiver.deps | {leaf}, leaf=True)
             return None
         mode = MODES.get(next((e for e in effects if e in MODES), ""))
@@ -690,8 +695,11 @@ class Calling(Reading):
             if mode is not None:
                 self.grad = mode
             return args[0]
-        if attr == "eval" and not args and not keywords and owner.kind == "unknown":
-            row = self.library.method("module", "eval")
+        given = (*args, *keywords.values())
+        if owner.kind == "unknown" and (
+            (attr == "eval" and not given) or (attr == "train" and len(given) == 1 and isinstance(given[0].const, bool))
+        ):
+            row = self.library.method("module", attr)
             assert row is not None
             return self.from_row(row, owner, args, keywords, node, attr)
         if attr in MOVES:

@@ -13,6 +13,7 @@ from memlint.knowledge import Knowledge
 from memlint.reading import Reading
 from memlint.roles import Use, uses
 from memlint.trace import fact, unseen
+from memlint.values import chain
 
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
 SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
@@ -127,16 +128,27 @@ class Classes(Knowledge):
                     yield Answer.YES
                 for value in self._assigned(definition):
                     if isinstance(value, ast.Call):
-                        meaning = self.names.resolve(value.func, definition)
-                        if isinstance(meaning, Class):
-                            yield self.learns(meaning) if self.is_module(meaning) else Answer.NO
-                        elif isinstance(meaning, str):
-                            row = self.library.lookup(meaning)
-                            yield Answer.YES if row is None or (row.kind == "module" and row.parameters) else Answer.NO
-                        else:
-                            yield Answer.YES
+                        yield self._weights_made(value, definition)
                     elif definition.name == "__init__" and isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
                         yield Answer.MAYBE if self._stored_as_module(cls, ast.unparse(value)) else Answer.NO
+
+    def _weights_made(self, call: ast.Call, where: Definition) -> Answer:
+        """Whether what a call gives has weights: by what is called, or by what it is a method of."""
+        meaning = self.names.resolve(call.func, where) or (call.func.id if isinstance(call.func, ast.Name) else None)
+        if isinstance(meaning, Class):
+            return self.learns(meaning) if self.is_module(meaning) else Answer.NO
+        if isinstance(meaning, str):
+            row = self.library.lookup(meaning)
+            if row is None or (row.parameters if row.kind == "module" else row.returns in ("module", "unknown")):
+                return Answer.YES
+            return Answer.NO
+        if isinstance(call.func, ast.Attribute):
+            owner = call.func.value
+            if isinstance(owner, ast.Call):
+                return self._weights_made(owner, where)  # `torch.from_numpy(x).float()`, `Net().cuda()`
+            if isinstance(owner, ast.Attribute) and where.bound and chain(owner).startswith(f"{where.positional[0]}."):
+                return Answer.NO  # of an attribute, which answers for its weights
+        return Answer.YES
 
     def _stored_as_module(self, cls: Class, written: str) -> bool:
         """Whether the attribute that a constructor fills from an argument is then called, or used as a module."""
@@ -151,8 +163,17 @@ class Classes(Knowledge):
     @staticmethod
     def _assigned(definition: Definition) -> Iterator[ast.expr]:
         for node in definition.nodes:
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Attribute) for t in node.targets):
-                yield node.value
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and any(isinstance(t, ast.Attribute) for t in targets):
+                values = [node.value]
+                while values:
+                    value = values.pop()
+                    if isinstance(value, ast.IfExp):
+                        values += (value.orelse, value.body)
+                    elif isinstance(value, ast.BoolOp):
+                        values += value.values
+                    elif value is not None:
+                        yield value
 
     def writers(self, cls: Class, attr: str) -> list[Definition]:
         """The methods of a class and its bases that assign ``self.attr``, constructors first."""
@@ -208,10 +229,14 @@ class Classes(Knowledge):
         """How a function uses each dotted name."""
         return uses(definition.node)
 
+    def role(self, definition: Definition, name: str) -> str:
+        """The role of something unknown, by how a function uses its name."""
+        use = self.uses(definition).get(name) if name else None
+        return use.role if use is not None else ""
+
     def role_of(self, value: Value, flow: Reading) -> str:
         """The role of something unknown, by how this function uses the name that it has there."""
-        use = self.uses(flow.definition).get(value.path) if value.path else None
-        return use.role if use is not None else ""
+        return self.role(flow.definition, value.path)
 
 
 def last_word(node: ast.expr) -> str:

@@ -100,13 +100,18 @@ class _Clear:
         before = [n for n in built if _end(n.site) <= self.at]
         after = [n for n in built if self.end <= _start(n.site) < _end(backward.site)]
         mine = [n for n in before if self.likely & self._modules(n)]
-        if mine or (self.owned and any(n.forwards for n in before)):
+        if mine or (any(n.forwards for n in before) and self._runs_owned()):
             return mine
         if not after and (any(n.forwards for n in before) or self._ready(backward)):
             return before
         if any(n.forwards or not self._reads(n, before) for n in after):
             return []
         return [n for n in before if n.forwards and self.fn.trainable(n.module or Value()) is Answer.YES]
+
+    def _runs_owned(self) -> bool:
+        """Whether the function runs, anywhere, what this optimizer is known to own. Else nothing is known by it."""
+        nodes = self.fn.flow.nodes.values() if self.fn.flow is not None and self.owned else ()
+        return any(n.origin in BUILDS and self.owned & self._modules(n) for n in nodes)
 
     def _modules(self, node: Node) -> frozenset[Obj]:
         """The modules whose forward a node is, by what is called here and by what that calls."""

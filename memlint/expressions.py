@@ -301,7 +301,61 @@ class Evaluating(Calling):
         truth = self.truth(node.test, self.eval(node.test))
         if truth is not None:
             return self.eval(node.body if truth else node.orelse)
-        return self.either(self.eval(node.body), self.eval(node.orelse))
+        found, env = [], self.env
+        for branch, holds in ((node.body, True), (node.orelse, False)):
+            self.env = dict(env) if isinstance(node.test, (ast.Call, ast.UnaryOp, ast.BoolOp)) else env
+            if self.env is not env:
+                self.narrow(node.test, holds, self.env)
+            found.append(self.eval(branch))
+        self.env = env
+        return self.either(*found)
+
+    def narrow(self, test: ast.expr, truth: bool, env: dict[str, Value]) -> None:
+        """Use what a condition says of a name: ``isinstance(x, Tensor)``, ``x is None``, ``if flag``."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self.narrow(test.operand, not truth, env)
+        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
+            name = chain(test.left)
+            if name and test.comparators[0].value is None and name in env:
+                if isinstance(test.ops[0], ast.Is) is truth and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+                    env[name] = NOTHING
+        elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and truth:
+            for part in test.values:
+                self.narrow(part, True, env)
+        elif isinstance(test, ast.Call) and test.args:
+            name = chain(test.args[0])
+            known = env.get(name)
+            meaning = self.meaning(test.func)
+            if known is None or meaning not in ("isinstance", "hasattr", "torch.is_tensor"):
+                return
+            kind = "tensor" if meaning == "torch.is_tensor" else ""
+            if meaning == "isinstance" and len(test.args) == 2:
+                kind = self.instance_kind(test.args[1])
+            elif meaning == "hasattr" and len(test.args) == 2 and not truth:
+                attr = self.eval(test.args[1]).const
+                if isinstance(attr, str) and self.library.method("tensor", attr) is not None:
+                    kind = "tensor"  # every tensor has it
+            if kind and truth and known.kind == "unknown":
+                env[name] = known.but(kind=kind)
+            elif kind == "tensor" and not truth:
+                env[name] = known.but(kind="unknown", deps=EMPTY)
+
+    def instance_kind(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Tuple):
+            kinds = {self.instance_kind(e) for e in node.elts}
+            return kinds.pop() if len(kinds) == 1 else ""
+        meaning = self.meaning(node)
+        if isinstance(meaning, str):
+            if meaning in ("int", "float", "bool"):
+                return "number"
+            if meaning in ("list", "dict", "tuple", "set"):
+                return meaning
+            row = self.library.lookup(meaning)
+            return row.kind if row is not None else ""
+        if isinstance(node, ast.Name):
+            return {"int": "number", "float": "number", "list": "list", "dict": "dict", "tuple": "tuple",
+                    "str": "string"}.get(node.id, "")  # fmt: skip
+        return ""
 
     def either(self, a: Value, b: Value) -> Value:
         if isinstance(a.const, Mode) or isinstance(b.const, Mode):

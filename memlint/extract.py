@@ -395,6 +395,7 @@ class Module:
         self.functions: dict[str, Definition] = {}
         self.classes: dict[str, Class] = {}
         self.variables = {}
+        self.rebound: set[str] = set()  # imports, classes and functions whose name then means what they made
         self.definitions: list[Definition] = []
         self._spelled: dict[re.Pattern[str], bool] = {}
         self._said: dict[str, set[Definition]] = {}
@@ -554,6 +555,8 @@ class Module:
                             cls.variables[target.id] = stmt.value  # type: ignore[attr-defined]
                         elif outer is None:
                             self.variables[target.id] = stmt.value  # type: ignore[attr-defined]
+                            if target.id in self.imports or target.id in self.classes or target.id in self.functions:
+                                self._rebind(target.id, stmt.value)  # type: ignore[attr-defined]
             elif kind is ast.AnnAssign:
                 if type(stmt.target) is ast.Name:  # type: ignore[attr-defined]
                     if cls is not None:
@@ -600,6 +603,13 @@ class Module:
 
     def _bind(self, name: str, target: str, outer: Definition | None) -> None:
         (self.imports if outer is None else outer.imports)[name] = target
+
+    def _rebind(self, name: str, made: ast.expr) -> None:
+        """Note that a name now means what the thing of that name made: ``model = model.Model().cuda()``."""
+        while isinstance(made, (ast.Call, ast.Attribute)):
+            made = made.func if isinstance(made, ast.Call) else made.value
+        if isinstance(made, ast.Name) and made.id == name:
+            self.rebound.add(name)
 
     def _import_from(self, node: ast.ImportFrom, outer: Definition | None) -> None:
         base = node.module or ""

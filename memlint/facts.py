@@ -86,6 +86,7 @@ class Node:
     differentiated: bool = False  # a backward reaches it
     freed: bool = False  # a backward that does not retain the graph reaches it
     wanted: bool = False  # torch.autograd.grad or a gradient read reaches it
+    here: frozenset[str] = frozenset()  # those of these marks that the function itself sets, whoever calls it
     proved: bool = False  # a backward succeeds on it, so it carries a graph
     escapes: bool = False  # handed to code that nobody here can see
     reduced: bool = False  # something without a graph is read from it: a number, an index, an array

@@ -108,47 +108,6 @@ class Flow(Evaluating):
             self.grad = first_grad
         self.merge((first, second))
 
-    def narrow(self, test: ast.expr, truth: bool, env: dict[str, Value]) -> None:
-        """Use what a condition says of a name: ``isinstance(x, Tensor)``, ``x is None``, ``if flag``."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            self.narrow(test.operand, not truth, env)
-        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
-            name = chain(test.left)
-            if name and test.comparators[0].value is None and name in env:
-                if isinstance(test.ops[0], ast.Is) is truth and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
-                    env[name] = NOTHING
-        elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and truth:
-            for part in test.values:
-                self.narrow(part, True, env)
-        elif isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
-            if len(test.args) == 2:
-                name = chain(test.args[0])
-                known = env.get(name)
-                kind = self.instance_kind(test.args[1])
-                if known is None or not kind:
-                    return
-                if truth and known.kind == "unknown":
-                    env[name] = known.but(kind=kind)
-                elif not truth and kind == "tensor":
-                    env[name] = known.but(kind="unknown", deps=EMPTY)
-
-    def instance_kind(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Tuple):
-            kinds = {self.instance_kind(e) for e in node.elts}
-            return kinds.pop() if len(kinds) == 1 else ""
-        meaning = self.meaning(node)
-        if isinstance(meaning, str):
-            if meaning in ("int", "float", "bool"):
-                return "number"
-            if meaning in ("list", "dict", "tuple", "set"):
-                return meaning
-            row = self.library.lookup(meaning)
-            return row.kind if row is not None else ""
-        if isinstance(node, ast.Name):
-            return {"int": "number", "float": "number", "list": "list", "dict": "dict", "tuple": "tuple",
-                    "str": "string"}.get(node.id, "")  # fmt: skip
-        return ""
-
     def do_for(self, node: ast.For | ast.AsyncFor) -> None:
         iterable = self.eval(node.iter)
         if iterable.kind in ("unknown", "loader", "iterator") and not iterable.objs:
@@ -343,6 +302,8 @@ class Flow(Evaluating):
             self.rebind(name)
             if self.definition is self.module.top and value.kind in CONTAINERS and value.obj is not None:
                 value = self.project.global_value(self.module, name, value)
+            if value.kind == "unknown" and self.project.role(self.definition, name) == "module":
+                value = value.but(kind="module", deps=EMPTY, objs=value.objs or (self.make("module", stmt, name),))
             for obj in value.objs:
                 obj.name = obj.name or name
             self.env[name] = value if value.path or not value.objs else value.but(path=name)
@@ -403,6 +364,13 @@ class Flow(Evaluating):
         """Whether ``expr`` is ``name``, or ``name`` scaled."""
         if isinstance(expr, ast.BinOp) and isinstance(expr.op, (ast.Mult, ast.Div, ast.Add, ast.Sub)):
             return self.reads(name, expr.left) or self.reads(name, expr.right)
+        if (
+            isinstance(expr, ast.Call)
+            and isinstance(expr.func, ast.Attribute)
+            and expr.func.attr == "get"
+            and expr.args
+        ):
+            return f"{written(expr.func.value)}[{written(expr.args[0])}]" == name  # totals.get(name, 0)
         return written(expr) == name if isinstance(expr, (ast.Name, ast.Attribute, ast.Subscript)) else False
 
     def rebind(self, name: str) -> None:
@@ -481,6 +449,15 @@ class Flow(Evaluating):
                 self.put(obj, value, constant)
             else:
                 self.store(obj, value, stmt, "item", expr=expr, key=constant, index=key, holder=owner.receiver)
+                if value.objs and self.absent(target):
+                    self.stays(obj, value)
+
+    def absent(self, target: ast.Subscript) -> bool:
+        """Whether a condition around says that there is no such element yet."""
+        if not self.guards:
+            return False
+        key, holder = written(target.slice), written(target.value)
+        return not {(f"{key} not in {holder}", True), (f"{key} in {holder}", False)}.isdisjoint(self.guards)
 
 
 STATEMENTS: dict[type, Callable[[Flow, Any], None]] = {

@@ -35,9 +35,19 @@ _GRAPHS = re.compile(r"backward|grad\b|requires_grad|\bloss|optim|\bforward\(")
 CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "build"})
 
 
-def _evaluates(forward: Event) -> bool:
-    """Whether the model was switched to evaluation before a forward, and none but this function trains it."""
-    return any(o.evaluates and not (o.trains and o.shared) for o in forward.receiver.objs)
+def _evaluates(forward: Event, flow: Flow | None) -> bool:
+    """Whether the model was switched to evaluation before a forward, and none but this function trains it.
+
+    Of the switches in sight the last one ahead of the forward counts.
+    """
+    for obj in forward.receiver.objs:
+        if obj.evaluates and not (obj.trains and obj.shared):
+            events = flow.events if flow is not None else ()
+            switches = [e for e in events if e.verb in ("eval", "train") and obj in e.receiver.objs]
+            ahead = [e for e in switches if e.order < forward.order]
+            if not switches or (ahead and ahead[-1].verb == "eval"):
+                return True
+    return False
 
 
 def _known(module: Value) -> bool:
@@ -203,7 +213,7 @@ class Function:
             return False  # shapes are probed there, once; a unit test's forward is small and dies with it
         if self.looks_up(event.receiver):
             return False
-        evaluates = _evaluates(event)
+        evaluates = _evaluates(event, self.flow)
         if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
             return False  # run for what its hooks see, or for its statistics
         if not evaluates and not self._consumed(event) and not self._evaluated(event):
@@ -225,7 +235,7 @@ class Function:
             self.project.library.canonical(n) in ("torch.nn.Embedding", "torch.nn.EmbeddingBag") for n in names if n
         )
 
-    def _as_called(self, event: Event) -> list[Event]:
+    def _as_called(self, event: Event) -> list[tuple[Flow, Event]]:
         """A forward as each call of this function has it; none where callers may be unknown, or have it otherwise."""
         definition = self.definition
         if definition in self.project.crowded or definition in self.project.addressed:
@@ -235,13 +245,13 @@ class Function:
             same = (e for e in flow.events if e.site is call.site and e.inner and e.inner.site is event.site)
             if (forward := next(same, None)) is None:
                 return []
-            found.append(forward)
+            found.append((flow, forward))
         return found
 
     def _evaluated(self, event: Event) -> bool:
         """Whether the function has callers, all of them known, and each switches the model to evaluation."""
         calls = self._as_called(event)
-        return bool(calls) and all(map(_evaluates, calls))
+        return bool(calls) and all(_evaluates(forward, flow) for flow, forward in calls)
 
     def predicts(self, event: Event) -> bool:
         """Whether the function itself switches the model to evaluation and hands the result to whoever calls it.
@@ -277,7 +287,7 @@ class Function:
                 return False
         if any(e.verb in ("return", "yield") and answers.below(node, flow.held(e.value)) for e in flow.events):
             return False
-        if not (event.loops or self.differentiates or self.project_repeats()):
+        if not (event.loops or self.differentiates or self.project_repeats() or self.trains_beside):
             return False  # run once, in a program that does not train: a demonstration
         if not self._weighty(event):
             return False
@@ -299,7 +309,7 @@ class Function:
         if use is not None and use.attributes & MODULE:
             return True
         calls = self._as_called(event)
-        return bool(calls) and all(_known(call.receiver) for call in calls)
+        return bool(calls) and all(_known(forward.receiver) for _, forward in calls)
 
     def at_fault(self, event: Event) -> bool:
         """Whether a forward that is needless is this function's fault: its own, or that of its call alone.
@@ -324,6 +334,19 @@ class Function:
         """Whether some caller switches autograd off around a forward that has whatever mode its caller has."""
         callers = self.project.callers(self.definition) if event.grad is Grad.ENTRY else ()
         return any(self.project.grad_at(flow, call.grad) is Grad.OFF for flow, call in callers)
+
+    def waited_for(self, store: Event) -> bool:
+        """Whether a backward after the loop goes through the graph of all that a list of that loop's own keeps.
+
+        Then the graph is there until that backward, whoever else keeps a piece of it.
+        """
+        obj = store.target
+        if self.flow is None or obj is None or obj.shared or not store.loops or store.loops[-1] in obj.loops:
+            return False
+        around = store.loops[:-1]
+        mine = [n for n in self.nodes(store.value) if n.grad is not Grad.OFF]
+        reached = [self.flow.held(b.value) for b in self.backwards if b.loops == around and b.order > store.order]
+        return obj.loops == around and bool(mine) and all(any(answers.below(n, deps) for deps in reached) for n in mine)
 
     def needless_graph(self, value: Value) -> bool:
         """Whether all that a value's graph begins in are forwards that nobody differentiates."""
@@ -523,6 +546,13 @@ class Function:
     def differentiates(self) -> bool:
         """Whether the function, or what it calls, runs a backward."""
         return any(True for _ in self.backwards)
+
+    @cached_property
+    def trains_beside(self) -> bool:
+        """Whether another method of its class runs a backward: what it is a method of learns."""
+        cls = self.definition.cls
+        methods = cls.methods.values() if cls is not None else ()
+        return any("backward" in d.text and self.project.function(d).differentiates for d in methods)
 
     @property
     def is_test(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
@@ -118,7 +118,7 @@ def _counter(loop: ast.AST | None) -> str:
     return ""
 
 
-def over_batches(event: Event, part: Part) -> bool:
+def over_batches(fn: Function, event: Event, part: Part) -> bool:
     """Whether the loop takes one batch after the other, and what is kept comes of this iteration's batch alone."""
     loop = event.site if event.verb == "collect" else event.loops[-1] if event.loops else None
     if loop is None:
@@ -127,7 +127,11 @@ def over_batches(event: Event, part: Part) -> bool:
     if body.carried(part.expr):
         return False  # a state that goes on, a sequence that grows
     part.sized = not body.perhaps_a_number(part.expr)
-    return body.takes_batches(part.expr) and not pieces(event)
+
+    def ordinary(call: ast.Call) -> bool:  # a function of a library makes something of a batch, or of a label as well
+        return isinstance(fn.project.names.resolve(call.func, fn.definition), str)
+
+    return body.takes_batches(part.expr, ordinary) and not pieces(event)
 
 
 def may_hoard(fn: Function) -> bool:
@@ -269,7 +273,7 @@ class _Loop:
             self.perhaps_a_number(expr.left, depth) and self.perhaps_a_number(expr.right, depth)
         )
 
-    def takes_batches(self, expr: ast.expr) -> bool:
+    def takes_batches(self, expr: ast.expr, passed_over: Callable[[ast.Call], bool] = lambda _: False) -> bool:
         names, seen = self.closure(expr)
         calls = [n for each in seen for n in walk(each) if isinstance(n, ast.Call)]
         if any(isinstance(c.func, ast.Name) and c.func.id in self.targets for c in calls):
@@ -288,7 +292,7 @@ class _Loop:
             data |= {n for n in names - data if any(self.made_of(v, data) for v in self.sources.get(n, ()))}
         # Slices of one tensor are pieces of one batch, unless each goes to the device by itself.
         sliced = any(_slices(n) for i in self.iterables for n in walk(i) if isinstance(n, ast.Call))
-        return any(self.fed(c, data) and (not sliced or _moves(c)) for c in calls)
+        return any(self.fed(c, data) and (_moves(c) or not (sliced or passed_over(c))) for c in calls)
 
     @staticmethod
     def reads(expr: ast.expr, names: set[str]) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MEMORY = 3 << 29  # bytes that readings and syntax trees together may take, about
 OF_READING = 2_000  # … for each node and each event, with what hangs on it
+FOREIGN = frozenset("paddle mindspore mxnet jax flax chainer oneflow jittor megengine tinygrad mlx".split())
 TENSOR_WORDS = frozenset(
     [
         "torch",
@@ -138,9 +139,13 @@ class Knowledge:
     def relevant(self, module: Module) -> bool:
         """Whether a file has to do with tensors: it says so itself, or imports a file of the project that does."""
         with unseen():
+            targets = [*module.imports.values(), *(t for d in module.definitions for t in d.imports.values())]
+            if not FOREIGN.isdisjoint(module.words):
+                roots = {target.partition(".")[0] for target in targets}
+                if not roots.isdisjoint(FOREIGN) and roots.isdisjoint(TENSOR_WORDS):
+                    return False  # tensors, but not those that the rules know
             if not TENSOR_WORDS.isdisjoint(module.words):
                 return True
-            targets = (*module.imports.values(), *(t for d in module.definitions for t in d.imports.values()))
             for target in targets:
                 other = self.names.module(target, module) or self.names.module(target.rpartition(".")[0], module)
                 if other is not None and other is not module and not TENSOR_WORDS.isdisjoint(other.words):

@@ -161,7 +161,11 @@ class Names:
             if name in scope.imports:
                 return self.dotted(scope.imports[name], where.module)
             scope = scope.outer
-        return self.member(where.module, name)
+        module = where.module
+        if name in module.rebound and where is not module.top:
+            note(("name", module, name))
+            return module.variables[name]
+        return self.member(module, name)
 
     def member(self, module: Module, name: str, depth: int = 0) -> object | None:
         """What ``module.name`` is: definition, class, module, dotted text of a library, or a top-level expression."""

@@ -147,6 +147,8 @@ class Places(Classes):
         value = flow.env.get(name) if flow is not None else None
         if value is None:
             return UNKNOWN
+        if value.kind == "unknown" and self.role(definition, name) == "module":
+            return value.but(kind="module", deps=EMPTY, objs=value.objs or (self.global_obj(home, name),), path=name)
         deps = EMPTY
         if value.kind in CONTAINERS and value.obj is not None:
             deps = frozenset({self.place_node(value.obj)})

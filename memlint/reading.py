@@ -8,13 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.extract import Definition
 from memlint.facts import NOTHING, UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
-from memlint.values import EMPTY, GRAPHLESS, LEAFY, LOADED, Mode, Symbol, chain, join, of_file, together, written
+from memlint.values import (
+    CONTAINERS,
+    EMPTY,
+    GRAPHLESS,
+    LEAFY,
+    LOADED,
+    Mode,
+    Symbol,
+    chain,
+    join,
+    of_file,
+    together,
+    written,
+)
 
 if TYPE_CHECKING:
     from memlint.project import Project
 
 _CONSTANT_KINDS = {bool: "bool", int: "number", float: "number", complex: "number", str: "string", bytes: "bytes"}
 NESTING = 4  # containers in containers that are looked into
+EMPTY_MARKS: frozenset[str] = frozenset()
 BUDGET = 40_000  # expressions in one walk: beyond it a function is too long to be worth more
 
 
@@ -116,18 +130,20 @@ class Reading:
 
     def mark(self, deps: Iterable[Node], retain: bool = False, wanted: bool = False) -> None:
         """A backward (or `torch.autograd.grad`) reaches these nodes and all that they were computed from."""
-        stack, seen = list(deps), set()
+        marks = {"differentiated": True, "wanted": wanted, "freed": not retain}
+        here = frozenset(name for name, told in marks.items() if told)
+        stack, seen = [(node, here) for node in deps], set()
         while stack:
-            node = stack.pop()
-            if node in seen:
+            node, own = stack.pop()
+            if node in seen and own <= node.here:
                 continue
             seen.add(node)
-            node.differentiated = True
-            node.wanted = node.wanted or wanted
-            node.freed = node.freed or not retain
-            stack.extend(node.inputs)
+            for name in here:
+                setattr(node, name, True)
+            node.here |= own
+            stack.extend((below, own) for below in node.inputs)
             if node.inner is not None:
-                stack.append(node.inner)
+                stack.append((node.inner, EMPTY_MARKS))  # to the callee it is this caller's doing, not its own
 
     @staticmethod
     def may_be_source(node: Node) -> bool:
@@ -148,6 +164,9 @@ class Reading:
                 return
             node.proved = True
             deps = node.inputs if node.origin is Origin.CALL else EMPTY
+            owner = node.module.receiver if node.module is not None else None
+            if owner is not None:
+                deps = deps - self.held(owner)  # an object that gives back what it was handed need not be a graph
             if not any(n.origin is not Origin.PLACE and self.may_be_source(n) for n in deps):
                 return
 
@@ -242,6 +261,15 @@ class Reading:
             event.node = self.node(Origin.PLACE, stmt, obj.name, key=("store", id(obj)), place=obj)
         kept = value if value.kind in GRAPHLESS else value.but(deps=value.deps | {event.node})
         self.put(obj, kept, key)
+        if how == "setdefault":
+            self.stays(obj, value)
+
+    @staticmethod
+    def stays(obj: Obj, value: Value) -> None:
+        """A container that is made where a key is missing, and put there: it is as old as what holds it."""
+        for inner in value.objs:
+            if inner.kind in CONTAINERS and not (obj.shared or inner.shared):
+                inner.loops, inner.name = inner.loops[: len(obj.loops)], inner.name or obj.name
 
     def clear(self, obj: Obj, site: ast.AST, how: str = "clear") -> None:
         self.event("clear", site, id(obj), target=obj, name=how)
@@ -258,7 +286,7 @@ class Reading:
     def input_gradient(self, owner: Value, target: ast.expr | None, site: ast.AST) -> None:
         """``x.requires_grad_()``: somebody wants the gradient for this value."""
         leaf = self.node(Origin.WEIGHT, site, written(target) if target is not None else "input")
-        leaf.wanted = True
+        leaf.wanted, leaf.here = True, leaf.here | {"wanted"}
         name = chain(target) if target is not None else ""
         if name:
             self.env[name] = owner.but(kind="tensor", deps=owner.deps | {leaf}, leaf=True)

@@ -105,8 +105,8 @@ class Splice:
         elif node.origin is Origin.PARAMETER and node.index >= 0:
             argument = self.by_index.get(node.index)
             result = self.caller.held(argument) if argument is not None else EMPTY
-            if argument is not None and node.differentiated:
-                self.caller.mark(result, retain=not node.freed, wanted=node.wanted)
+            if argument is not None and "differentiated" in node.here:
+                self.caller.mark(result, retain="freed" not in node.here, wanted="wanted" in node.here)
             if argument is not None and node.escapes:
                 self.caller.escape(result)
         elif node.origin is Origin.PLACE and node.place is not None and node.place.shared:
@@ -126,9 +126,9 @@ class Splice:
                 node.copies += (mine,)
             self.copies[node] = result = frozenset({mine})  # before what lies below: loops make cycles
             mine.inputs = together((mine.inputs, self.deps(node.inputs)))
-            mine.differentiated = mine.differentiated or node.differentiated
-            mine.freed = mine.freed or node.freed
-            mine.wanted = mine.wanted or node.wanted
+            for mark in node.here:
+                setattr(mine, mark, True)
+            mine.here |= node.here
             mine.escapes = mine.escapes or node.escapes
         self.copies[node] = result
         return result

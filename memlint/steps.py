@@ -213,5 +213,6 @@ def _is_one_step(fn: Function) -> bool:
     for flow, event in fn.project.callers(fn.definition):
         loop, caller = _innermost(event), fn.project.function(flow.definition)
         if loop is not None and is_step(caller, loop) and _over_batches(caller, loop):
-            return True
+            if always(caller, event.site, loop):
+                return True
     return False

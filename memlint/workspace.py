@@ -409,6 +409,7 @@ class _Looks:
         self.names |= {name: self.classes[cls] for name, cls in module.classes.items() if cls in self.classes}
         self.names |= {name: ("function", id(function)) for name, function in module.functions.items()}
         self.names |= {name: ("import", target) for name, target in module.imports.items()}
+        self.names |= {name: (self.names[name], ast.dump(module.variables[name])) for name in module.rebound}
         functions = [(d.qualname, dict(d.imports)) for d in module.definitions]
         self.shape: object = (dict(module.imports), self.stars, dict(self.classes), functions)
 

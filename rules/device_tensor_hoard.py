@@ -16,7 +16,7 @@ def device_tensor_hoard(fn: Function) -> Findings:
     for store in fn.own("store", "collect"):
         if store.verb == "store" and (store.name not in SPREADS or not store.loops or not fn.outlives(store)):
             continue
-        found = [p for p in device_parts(fn, store) if over_batches(store, p)]
+        found = [p for p in device_parts(fn, store) if over_batches(fn, store, p)]
         if not found or once(fn, store):
             continue
         target = container(store)

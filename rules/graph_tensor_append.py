@@ -24,7 +24,7 @@ def graph_tensor_append(fn: Function) -> Findings:
             continue
         if not fn.trains_on(store.value) or fn.needless_graph(store.value):
             continue
-        if not fn.outlives(store) or unbounded(fn, store) or hoarded(fn, store):
+        if not fn.outlives(store) or fn.waited_for(store) or unbounded(fn, store) or hoarded(fn, store):
             continue
         where = store.target.name if store.target is not None and store.target.name else "a container"
         freed = fn.spent(store.value)  # in some rounds at least
