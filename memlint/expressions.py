@@ -154,6 +154,9 @@ class Evaluating(Calling):
                 receiver = None if owner.kind == "class" and not self.project.is_classmethod(method) else owner
                 return Value("function", target=method, receiver=receiver)
             if owner.kind == "class":
+                stated = cls.variables.get(attr)
+                if isinstance(stated, ast.Constant) and type(stated.value) in (int, float) and not self.is_enum(cls):
+                    return Value("number")  # a count, a size: whatever it is by now
                 return Value("constant", const=Symbol(f"{cls.full_name}.{attr}"))
             if attr not in MODULE_ATTRIBUTES or not self.project.is_module(cls):
                 found = self.project.attribute(cls, attr, owner, name)
@@ -177,6 +180,10 @@ class Evaluating(Calling):
         return Value("method" if row is not None else "unknown", owner.deps if kind == "unknown" else EMPTY,
                      type=attr if row is not None else "", receiver=owner, path=name, target=row,
                      objs=self.unknown_objs(owner, attr, name))  # fmt: skip
+
+    def is_enum(self, cls: Class) -> bool:
+        """Whether a class is an enumeration, whose members are no numbers of their own."""
+        return any(base.startswith("enum.") for base in self.names.library_bases(cls))
 
     def do_constant(self, node: ast.Constant) -> Value:
         return self.constant(node)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from memlint.trial.child import device_for
+from memlint.trial.arms import device_for
 
 STEPS = 5
 MIB = 2**20
