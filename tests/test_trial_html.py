@@ -140,7 +140,8 @@ def test_a_browser_shows_it(text: str, tmp_path: Path, width: int) -> None:
     const drawn = [...document.querySelectorAll("svg")].every(s => s.getBoundingClientRect().height > 30);
     const reach = [...document.querySelectorAll("a, summary, pre[tabindex]")].every(e => { e.focus();
       return document.activeElement === e; });
-    document.title = `fits ${fits}, drawn ${drawn}, reach ${reach}`;
+    const broken = [...document.querySelectorAll(".verdict")].some(v => v.getClientRects().length > 1);
+    document.title = `fits ${fits}, drawn ${drawn}, reach ${reach}, broken ${broken}`;
     </script>"""
     (tmp_path / "page.html").write_text(text.replace("</body>", f"{probe}</body>"))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
@@ -148,4 +149,4 @@ def test_a_browser_shows_it(text: str, tmp_path: Path, width: int) -> None:
     address = (tmp_path / "page.html").as_uri()
     done = subprocess.run([*command, address], capture_output=True, text=True, timeout=60, check=True)
     title = re.search("<title>(.*)</title>", done.stdout)
-    assert title and title[1] == "fits true, drawn true, reach true"
+    assert title and title[1] == "fits true, drawn true, reach true, broken false"
