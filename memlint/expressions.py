@@ -66,6 +66,17 @@ BUILTINS = frozenset(
 )
 
 
+def _of_pair(owner: Value, attr: str) -> Value | None:
+    """A part of what ``max(dim)``, ``sort()`` and their like return; None where it is something else."""
+    if owner.items is not None and [item.kind for item in owner.items] == ["tensor", "indices"]:
+        return owner.items[attr == "indices"]
+    call = owner.site
+    if owner.kind == "tensor" and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        if call.func.attr in ("max", "min", "median", "nanmedian") and call.args:
+            return owner if attr == "values" else Value("indices", device=owner.device, site=call)
+    return None
+
+
 class Exit(Exception):
     """The budget of one walk is spent."""
 
@@ -144,6 +155,8 @@ class Evaluating(Calling):
             return self.of_meaning(meaning, attr) if meaning is not None else UNKNOWN
         if owner.kind in ("library", "function", "class") and owner.type and not isinstance(owner.target, Class):
             return self.of_library(f"{owner.type}.{attr}")
+        if attr in ("values", "indices") and (part := _of_pair(owner, attr)) is not None:
+            return part
         cls = owner.target if owner.kind == "class" and isinstance(owner.target, Class) else None
         cls = cls or self.project.class_named(owner.type)
         if cls is not None:
