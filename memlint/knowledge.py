@@ -20,7 +20,7 @@ from memlint.trace import active, fact, unseen
 if TYPE_CHECKING:
     from memlint.function import Function
 
-MEMORY = 3 << 29  # bytes that readings and syntax trees together may take, about
+MEMORY = 3 << 30  # bytes that readings and trees may take together, about; half of it has half again as much read twice
 OF_READING = 2_000  # … for each node and each event, with what hangs on it
 FOREIGN = frozenset("paddle mindspore mxnet jax flax chainer oneflow jittor megengine tinygrad mlx".split())
 TENSOR_WORDS = frozenset(
