@@ -208,7 +208,9 @@ class Function:
         if node not in self.nodes(event.value):
             return False  # what it returns has no graph
         module = self.definition.module
-        demo = self.definition is module.top and "." in module.name and not self.differentiates
+        again = (loop for backward in self.backwards for loop in backward.loops)  # one alone shows that there is one
+        trains = not all(map(self._written_out, again))
+        demo = self.definition is module.top and "." in module.name and not trains
         if self.definition.name in CONSTRUCTORS or self.is_test or demo:
             return False  # shapes are probed there, once; a unit test's forward is small and dies with it
         if self.looks_up(event.receiver):
