@@ -45,7 +45,7 @@ _PLAIN = frozenset(
 )
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal})
 _AGAIN = ("_extents", "_starts", "_outward", "_functions", "_stretches", "spelling")  # made of a text when asked for
-_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
+SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
@@ -302,7 +302,7 @@ def own_nodes(node: ast.AST) -> list[ast.AST]:
         child = stack.pop()
         found.append(child)
         kind = type(child)
-        if kind not in _LEAVES and kind not in _SCOPES:
+        if kind not in _LEAVES and kind not in SCOPES:
             stack += children(child)
     return found
 

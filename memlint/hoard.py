@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
-from memlint.extract import children, walk
+from memlint.extract import SCOPES, children, walk
 from memlint.facts import Answer, Event, Value
 from memlint.function import Function
 from memlint.lifetimes import COMPREHENSIONS, LOOPS
@@ -20,7 +20,6 @@ KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".s
 FEW = 16  # columns: a slice of no more than that is small beside what it was cut from
 ROWS = frozenset({"last_hidden_state", "hidden_states", "encoder_last_hidden_state"})
 SORTS = frozenset({"sort", "argsort"})
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 @dataclass
@@ -152,7 +151,7 @@ def _collects(node: ast.AST) -> bool:
     stack = children(node)
     while stack:
         each = stack.pop()
-        if not isinstance(each, (*LOOPS, *COMPREHENSIONS, *_SCOPES)):
+        if type(each) not in SCOPES and not isinstance(each, (*LOOPS, *COMPREHENSIONS)):
             put += _put_away(each)
             stack += children(each)
     if not put:
