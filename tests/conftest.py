@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from memlint.trial.confirm import Outcome
+    from memlint.trial.run import Trials
 
 RULE = '''
 from memlint.rule import Claim, Edit, Finding, Fix, Level, Span, Step, rule
@@ -91,3 +95,34 @@ def memlint(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monke
         return Result(status, out.decode(), err.decode())
 
     return run
+
+
+@pytest.fixture(scope="module")
+def trials() -> Iterator[Trials]:
+    """The process that runs trials, one for all tests of a file."""
+    from memlint.trial.run import Limits, Trials
+
+    with Trials(Limits(timeout=60)) as running:
+        yield running
+
+
+@pytest.fixture
+def outcome(
+    trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[..., Outcome]:
+    """Confirms the one finding of a rule in a text, on the ``DEVICE`` of the test's file."""
+    from memlint.check import Options, check_paths
+    from memlint.trial.confirm import Confirmer, Settings
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+
+    def confirmed(text: str, rule: str, name: str = "train.py", device: str = request.module.DEVICE) -> Outcome:
+        Path(name).parent.mkdir(exist_ok=True, parents=True)
+        Path(name).write_text(text)
+        report = check_paths([name], Options(select=(rule,), cache=False))
+        assert len(report.findings) == 1, report.findings
+        finding = report.findings[0]
+        return Confirmer(Settings(device, 6), trials).outcome(finding, report.sources[name])
+
+    return confirmed

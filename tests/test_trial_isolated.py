@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,33 +12,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from memlint.check import Options, check_paths  # noqa: E402
-from memlint.trial.confirm import HASTE, NO_DEVICE, UP_TO, Confirmer, Outcome, Settings  # noqa: E402
+from memlint.trial.confirm import HASTE, NO_DEVICE, UP_TO, Confirmer, Settings  # noqa: E402
 from memlint.trial.guess import Guess, refined  # noqa: E402
 from memlint.trial.lenient import soften, way  # noqa: E402
 from memlint.trial.missing import NUMBER, Missing, MissingFinder  # noqa: E402
-from memlint.trial.run import Limits, Trials  # noqa: E402
+from memlint.trial.run import Limits  # noqa: E402
 from memlint.trial.ticks import LEAST  # noqa: E402
 from memlint.trial.watch import Place, loop_at  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def trials() -> Iterator[Trials]:
-    with Trials(Limits(timeout=60)) as running:
-        yield running
-
-
-@pytest.fixture
-def outcome(trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.chdir(tmp_path)
-
-    def confirmed(text: str, rule: str, name: str = "train.py", device: str = "auto") -> Outcome:
-        (tmp_path / name).write_text(text)
-        report = check_paths([name], Options(select=(rule,), cache=False))
-        assert len(report.findings) == 1, report.findings
-        finding = report.findings[0]
-        return Confirmer(Settings(device, 6), trials).outcome(finding, report.sources[name])
-
-    yield confirmed
+DEVICE = "auto"
 
 
 GAN = """

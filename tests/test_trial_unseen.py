@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from memlint.check import Options, check_paths  # noqa: E402
 from memlint.trial.checkpoints import Checkpoint, Checkpoints  # noqa: E402
-from memlint.trial.confirm import Confirmer, Outcome, Settings  # noqa: E402
 from memlint.trial.missing import Missing, MissingModule  # noqa: E402
-from memlint.trial.run import Limits, Trials  # noqa: E402
 
-
-@pytest.fixture(scope="module")
-def trials() -> Iterator[Trials]:
-    with Trials(Limits(timeout=60)) as running:
-        yield running
-
-
-@pytest.fixture
-def outcome(trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").touch()
-
-    def confirmed(text: str, rule: str, name: str = "train.py", device: str = "fake") -> Outcome:
-        Path(name).parent.mkdir(exist_ok=True, parents=True)
-        Path(name).write_text(text)
-        report = check_paths([name], Options(select=(rule,), cache=False))
-        assert len(report.findings) == 1, report.findings
-        finding = report.findings[0]
-        return Confirmer(Settings(device, 6), trials).outcome(finding, report.sources[name])
-
-    yield confirmed
+DEVICE = "fake"
 
 
 def settled(outcome, text: str, rule: str, **given: str) -> None:  # type: ignore[no-untyped-def]
