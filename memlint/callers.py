@@ -101,21 +101,35 @@ class Callers(Places):
     @question(1)
     def namesakes(self, definition: Definition) -> list[tuple[Flow, Event]]:
         """Calls of a method of that name on objects of unknown class, where only one class of the project has it."""
-        return self._of_unknown(definition) if self.sole(definition.name) else []
+        return list(self.of_unknown(definition)) if self.sole(definition.name) else []
 
-    def _of_unknown(self, definition: Definition) -> list[tuple[Flow, Event]]:
+    def of_unknown(self, definition: Definition) -> Iterator[tuple[Flow, Event]]:
         """Calls of a method of that name on objects of unknown class."""
-        if definition.cls is None or definition.name.startswith("__") or self.library.duck(definition.name) is not None:
-            return []
-        found = []
-        for candidate in self.mentioning(definition.name):
-            flow = self.flow(candidate) if candidate is not definition else None
+        name = definition.name
+        if definition.cls is None or name.startswith("__") or self.library.duck(name) is not None:
+            return
+        for candidate in self.mentioning(name):
+            if candidate is definition or not self._calls_unknown(candidate, name):
+                continue
+            flow = self.flow(candidate)
             for event in flow.events if flow is not None else ():
                 if event.verb == "call" and event.callee is None and isinstance(event.site, ast.Call):
                     func = event.site.func
-                    if isinstance(func, ast.Attribute) and func.attr == definition.name:
-                        found.append((flow, event))
-        return found  # type: ignore[return-value]
+                    if isinstance(func, ast.Attribute) and func.attr == name:
+                        yield flow, event  # type: ignore[misc]
+
+    def _calls_unknown(self, definition: Definition, name: str) -> bool:
+        """Whether a function calls a method of that name on something else than its own object: what syntax says."""
+        if not definition.says(f".{name}("):
+            return False
+        own = definition.cls if definition.cls and self.names.method(definition.cls, name) is not None else None
+        me = definition.positional[:1] if own is not None else ()
+        for node in definition.nodes:
+            func = node.func if isinstance(node, ast.Call) else None
+            if isinstance(func, ast.Attribute) and func.attr == name:
+                if not (isinstance(func.value, ast.Name) and func.value.id in me):
+                    return True
+        return False
 
     @fact
     def sole(self, name: str) -> bool:

@@ -103,7 +103,7 @@ def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, i
     """Forwards without autograd whose large result stays bound into the next one: with its statement and last use."""
     for forward in fn.own("forward"):
         stmt = forward.stmt
-        if not forward.loops or fn.grad(forward) is not Grad.OFF or not isinstance(stmt, ast.Assign):
+        if not forward.loops or not isinstance(stmt, ast.Assign):
             continue
         if stmt.value is not forward.site or len(stmt.targets) != 1 or not isinstance(stmt.targets[0], ast.Name):
             continue
@@ -112,7 +112,7 @@ def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, i
         if width < LARGE or not isinstance(loop, (ast.For, ast.While)):
             continue
         last = _last_use(fn, name, loop, stmt)
-        if last is not None:
+        if last is not None and fn.grad(forward) is Grad.OFF:
             yield forward, stmt, last, width
 
 

@@ -115,9 +115,9 @@ class Modes(Callers):
         for _, grad in self.handed_on.get(definition, ()):
             modes.add(grad if grad is not Grad.ENTRY else Grad.UNKNOWN)
         if not modes:
-            others = () if self.sole(definition.name) else self._of_unknown(definition)
-            perhaps = {self.grad_at(flow, event.grad) for flow, event in others}
-            return self._root_grad(definition) if perhaps <= {Grad.ON} else Grad.UNKNOWN
+            others = () if self.sole(definition.name) else self.of_unknown(definition)
+            perhaps = all(self.grad_at(flow, event.grad) is Grad.ON for flow, event in others)
+            return self._root_grad(definition) if perhaps else Grad.UNKNOWN
         if Grad.ON in modes:
             return Grad.ON
         return modes.pop() if len(modes) == 1 else Grad.UNKNOWN
