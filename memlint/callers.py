@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 from memlint.extract import Class, Definition, Module
@@ -134,12 +134,18 @@ class Callers(Places):
     @fact
     def sole(self, name: str) -> bool:
         """Whether only one class of the project has a method of that name."""
+        with unseen():
+            return len(self.methods_named(name)) == 1
+
+    def methods_named(self, name: str) -> list[Definition]:
+        """The methods of that name of all classes of the project."""
         if self._namesakes is None:
-            with unseen():
-                self._namesakes = Counter(
-                    n for m in self.names.modules.values() for c in self.names.classes(m) for n in c.methods
-                )
-        return self._namesakes[name] == 1
+            self._namesakes = defaultdict(list)
+            for module in self.names.modules.values():
+                for cls in self.names.classes(module):
+                    for method in cls.methods.values():
+                        self._namesakes[method.name].append(method)
+        return self._namesakes[name]
 
     def _read_neighbours(self, name: str) -> None:
         """Take in the files outside the run that hold a name: one of them may call what is checked."""

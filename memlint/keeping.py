@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from memlint.becomes import Path, Search
-from memlint.extract import Definition, walk
+from memlint.extract import Class, Definition, walk
 from memlint.facts import Event, Grad, Value
 from memlint.function import Function
 from memlint.hoard import container
+from memlint.parameters import Parameters
+from memlint.trace import active
 from memlint.values import chain
 
 STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())
@@ -101,13 +103,14 @@ def _entries(record: Value, build: Event) -> Iterator[str]:
 
 def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, int]]:
     """Forwards without autograd whose large result stays bound into the next one: with its statement and last use."""
-    for forward in fn.own("forward"):
+    for forward in fn.own("forward") if active() or _wide(fn.project) else ():
         stmt = forward.stmt
         if not forward.loops or not isinstance(stmt, ast.Assign):
             continue
         if stmt.value is not forward.site or len(stmt.targets) != 1 or not isinstance(stmt.targets[0], ast.Name):
             continue
-        width = _width(fn, forward)
+        cls = fn.project.class_named(forward.receiver.type)
+        width = _width(fn.project, cls) if cls is not None else 0
         name, loop = stmt.targets[0].id, forward.loops[-1]
         if width < LARGE or not isinstance(loop, (ast.For, ast.While)):
             continue
@@ -116,12 +119,22 @@ def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, i
             yield forward, stmt, last, width
 
 
-def _width(fn: Function, forward: Event) -> int:
+def _wide(project: Parameters) -> bool:
+    """Whether the forward of any class of the project gives so many numbers for each position."""
+    modules = list(project.names.modules.values())  # more of them, once a file outside the run has been read
+    seen, found = project.answers.get("wide", (0, False))
+    if not found and seen < len(modules):
+        classes = (cls for m in modules[seen:] if "Linear(" in m.source.text for cls in m.every_class())
+        found = any(_width(project, cls) >= LARGE for cls in classes)
+        project.answers["wide"] = len(modules), found
+    return bool(found)
+
+
+def _width(project: Parameters, cls: Class) -> int:
     """How many numbers a forward gives for each position, where the last layer of a project's module says so."""
-    cls = fn.project.class_named(forward.receiver.type)
-    method = fn.project.names.method(cls, "forward") if cls is not None else None
-    init = fn.project.names.method(cls, "__init__") if cls is not None else None
-    if cls is None or method is None or init is None or not method.body:
+    method = project.names.method(cls, "forward")
+    init = project.names.method(cls, "__init__")
+    if method is None or init is None or not method.body:
         return 0
     end = method.body[-1]
     value = end.value if isinstance(end, ast.Return) else None
@@ -131,20 +144,20 @@ def _width(fn: Function, forward: Event) -> int:
     for node in walk(init.node):
         if isinstance(node, ast.Assign) and any(chain(t) == head for t in node.targets):
             call = node.value
-            named = fn.project.names.resolve(call.func, init) if isinstance(call, ast.Call) else None
+            named = project.names.resolve(call.func, init) if isinstance(call, ast.Call) else None
             if named == "torch.nn.Linear" and isinstance(call, ast.Call):
                 given = call.args[1:2] or [k.value for k in call.keywords if k.arg == "out_features"]
-                return _whole(fn, given[0], init) if given else 0
+                return _whole(project, given[0], init) if given else 0
     return 0
 
 
-def _whole(fn: Function, node: ast.expr, where: Definition) -> int:
+def _whole(project: Parameters, node: ast.expr, where: Definition) -> int:
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else 0
     if isinstance(node, ast.Name) and node.id in where.defaults:
         return 0  # a caller may give less
-    meaning = fn.project.names.resolve(node, where)
-    return _whole(fn, meaning, where) if isinstance(meaning, ast.Constant) else 0
+    meaning = project.names.resolve(node, where)
+    return _whole(project, meaning, where) if isinstance(meaning, ast.Constant) else 0
 
 
 def _last_use(fn: Function, name: str, loop: ast.For | ast.While, stmt: ast.Assign) -> ast.stmt | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,10 @@ class Knowledge:
         """Forget what is known of the files as a whole: one has other classes, functions or imports than before."""
         self._classes: dict[str, Class | None] = {}
         self._classed = 0
-        self._namesakes: Counter[str] | None = None
+        self._namesakes: defaultdict[str, list[Definition]] | None = None
+        self._calling: dict[Definition, bool] = {}
+        self._keeping: dict[tuple[Definition, re.Pattern[str]], bool] = {}
+        self._called: dict[Definition, tuple[list[Definition], list[str]]] = {}
 
     @property
     def full(self) -> bool:

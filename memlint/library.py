@@ -371,6 +371,10 @@ class Library:
             kind = PARENTS.get(kind, "")
         return None
 
+    def method_names(self) -> frozenset[str]:
+        """The methods and attributes of all kinds."""
+        return frozenset(name for names in self._methods.values() for name in names)
+
     def duck(self, name: str) -> Row | None:
         """The row of a method whose name says what it does on any receiver, or None."""
         return self.method("any", name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, Node, Value
 from memlint.flow import Flow
-from memlint.parameters import Parameters
+from memlint.likely import Likely
 from memlint.reading import Reading
 from memlint.source import Source
 from memlint.trace import active, question
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 VARIANTS = 12  # readings of one function with different arguments
 DEPTH = 5  # calls followed below the function that is asked about
-TRAINS = re.compile(
-    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|\bcycle\(|torch\.save\(|(?<!json\.)(?<!yaml\.)\bload\("
-)
-TRAINING = tuple(
-    """backward zero_grad grad( detach( .numpy( .item( argmax .eval( optim hook Scaler LR( anomaly ctx. cache Parallel
-    DDP except profile foreach load cycle( save(""".split()
-)  # one of which stands in whatever `TRAINS` matches
 STORE = re.compile(
     r"\.(?:append|add|extend|insert|put|update|push|setdefault|appendleft)\(|\+=|\] *=(?!=)|torch\.(?:cat|stack)"
     r"|\bself\.\w+ *=(?!=)"
@@ -42,7 +35,7 @@ ACTS = re.compile(
 )
 
 
-class Project(Parameters):
+class Project(Likely):
     """What is known of the files of one run.
 
     ``target_of`` gives the torch that a file is meant for; ``loader`` finds files outside ``sources`` when one of them
@@ -81,7 +74,7 @@ class Project(Parameters):
                 return True  # torch.autograd.Function: its context may be called anything
             if self.says(definition, ("for", "while")) and definition.says(LOOP):
                 return True
-        return definition.says(STORE) or (self.says(definition, TRAINING) and definition.says(TRAINS))
+        return definition.says(STORE) or self.trains(definition)
 
     @question(1)
     def flow(self, definition: Definition) -> Flow | None:

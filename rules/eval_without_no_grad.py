@@ -9,7 +9,7 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM101", claim=Claim.PEAK)
 def eval_without_no_grad(fn: Function) -> Findings:
-    if fn.definition.name in CONSTRUCTORS or fn.is_test:
+    if fn.definition.name in CONSTRUCTORS or fn.is_test or not fn.project.may_run(fn.definition):
         return  # see `Function.needless`
     regions: dict[ast.AST, list[Event]] = {}  # by the block that they stand in: one finding each
     for forward in fn.forwards:

@@ -16,7 +16,7 @@ ORDER = [
     "expressions",
     "flow",
     "lifetimes", "becomes", "stems",
-    "knowledge", "classes", "places", "callers", "modes", "parameters",
+    "knowledge", "classes", "places", "callers", "modes", "parameters", "likely",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
     "project", "registry", "page", "config", "files", "failure", "wire", "cache", "pool", "check", "baseline", "apply",
     "workspace",

@@ -1,0 +1,163 @@
+"""What a function cannot do, as its words and the names that it calls tell: most are settled before they are read."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+from memlint.extract import Class, Definition, words
+from memlint.parameters import Parameters
+from memlint.trace import active
+
+# Words of whatever trains, evaluates, loads or cleans up.
+TRAINS = re.compile(
+    r"backward|zero_grad|grad\(|detach\(|\.numpy\(|\.item\(|argmax|\.eval\(|optim|register_\w*hook|Scaler|LR\(|anomaly|ctx\.|lru_cache|@(?:\w+\.)?cache|Parallel|DDP|except|profile|foreach|load_state_dict|\bcycle\(|torch\.save\(|(?<!json\.)(?<!yaml\.)\bload\("
+)
+TRAINING = tuple(
+    """backward zero_grad grad( detach( .numpy( .item( argmax .eval( optim hook Scaler LR( anomaly ctx. cache Parallel
+    DDP except profile foreach load cycle( save(""".split()
+)  # one of which stands in whatever `TRAINS` matches
+_ADDS = (
+    r"\.(?:append|appendleft|extend|extendleft|insert|add|put|put_nowait|update|setdefault|register_buffer"
+    r"|add_param_group)\("
+)
+STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]*=(?!=)")
+SUMS = re.compile(r"[-+*/@&|%]=|\.\w+_\(|=[^=]{1,200}[-+*/]")
+# The same, done to an attribute of ``self``, or to a global; and the bare names that it is done to.
+_SHARED = {
+    STORES: re.compile(rf"\bself\.\w[\w.]*(?:\[[^\n]*\] *=(?!=)|(?:\[[^\n]*\])?{_ADDS}| *\+=)|\bglobal "),
+    SUMS: re.compile(r"\bself\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\(| *=[^=]{1,200}[-+*/])|\bglobal "),
+}
+_NAMES = {
+    STORES: re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]*\] *=(?!=))"),
+    SUMS: re.compile(r"\b(\w+)(?: *[-+*/@&|%]=|\.\w+_\()"),
+}
+_ALIAS = re.compile(r"\b(\w+) *= *self\.[\w.]+ *$", re.M)
+LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
+# What begins a graph beside a module that is called.
+LEARNS = re.compile(r"requires_grad|backward")
+_HOOKED = re.compile(r"hook\w*\(([^\n]*)")
+_PLAIN = frozenset(dir(builtins)) | frozenset(keyword.kwlist)
+_ASSIGNED = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
+_RUNS = frozenset({"forward", "__call__"})
+_RUNNERS = frozenset({"torch.utils.checkpoint.checkpoint", "map", "torch.compile"})
+
+
+class Likely(Parameters):
+    """Questions that words and names alone answer. No settles it; yes says only that the function has to be read."""
+
+    def trains(self, definition: Definition) -> bool:
+        """Whether a function has any word of training or evaluation in it."""
+        return self.says(definition, TRAINING) and definition.says(TRAINS)
+
+    def may_run(self, definition: Definition) -> bool:
+        """Whether a function, or one that it calls, may call a module and do more with it than a model's own parts."""
+        if definition.cls is not None and self.is_module(definition.cls) and not self.trains(definition):
+            return False
+        return active() or self._itself_or_called(definition, self._calls_something)
+
+    def may_keep(self, definition: Definition, how: re.Pattern[str]) -> bool:
+        """Whether a function, or one that it calls, may put something with a graph where it stays: by `STORES`, or by
+        `SUMS`."""
+        cls = definition.cls
+        if cls is not None and self.is_module(cls) and not self.trains(definition):
+            code = definition.code
+            if _SHARED[how].search(code) is None and set(_ALIAS.findall(code)).isdisjoint(_NAMES[how].findall(code)):
+                return False
+        return active() or all(
+            self._itself_or_called(definition, asked)
+            for asked in (lambda d: self._holds(d, how), self._lasts, self._learns)
+        )
+
+    def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
+        if asked(definition):
+            return True
+        self._calls_something(definition)
+        helpers, methods = self._called[definition]
+        return any(map(asked, helpers)) or any(asked(d) for name in methods for d in self.methods_named(name))
+
+    def _holds(self, definition: Definition, how: re.Pattern[str]) -> bool:
+        known = self._keeping.get((definition, how))
+        if known is None:
+            known = self._keeping[definition, how] = how.search(definition.code) is not None
+        return known
+
+    @staticmethod
+    def _lasts(definition: Definition) -> bool:
+        """Whether it has a loop, or a name that outlives it."""
+        if LASTING.search(definition.code) is not None:
+            return True
+        return not definition.module.variables.keys().isdisjoint(definition.words)
+
+    def _learns(self, definition: Definition) -> bool:
+        """Whether a graph may begin in it, or come to it as to a hook."""
+        if self._calls_something(definition) or LEARNS.search(definition.code) is not None:
+            return True
+        return definition.name in self._hooks
+
+    def _calls_something(self, definition: Definition) -> bool:
+        """Whether it calls what is neither a function, a class nor a method known by name: that may be a module."""
+        known = self._calling.get(definition)
+        if known is None:
+            known = self._calling[definition] = self._find_calls(definition)
+        return known
+
+    def _find_calls(self, definition: Definition) -> bool:
+        helpers: list[Definition] = []
+        methods: list[str] = []
+        self._called[definition] = helpers, methods
+        method = definition
+        while method.outer is not None and not method.bound:
+            method = method.outer
+        me = method.positional[0] if method.bound else ""
+        runs = False
+        for name in definition.called:
+            head, dotted, last = name.rpartition(".")
+            if not dotted and last in _PLAIN:
+                runs = runs or last in definition.parameters or last in _RUNNERS
+                continue
+            if not last:  # in a string
+                continue
+            if last in _RUNS:
+                runs = True
+            found = self.names.named(name, definition) if head or not dotted else None
+            if isinstance(found, str):
+                runs = runs or self.library.canonical(found) in _RUNNERS
+                continue
+            if isinstance(found, Class):
+                continue  # what is only being put together neither runs nor keeps anything of its maker
+            if isinstance(found, Definition):
+                helpers.append(found)
+                runs = runs or name in definition.parameters
+            elif not dotted:
+                runs = True
+            elif head == me:
+                runs = runs or last in self._layers or last not in self._known_methods
+                methods.append(last)
+            else:
+                runs = runs or (last not in self._known_methods and self._may_be_layer(last, definition))
+                methods.append(last)
+        return runs
+
+    def _may_be_layer(self, name: str, definition: Definition) -> bool:
+        """Whether ``x.name`` may be a module: some class has an attribute of that name, or it is used as an object."""
+        return name in self._layers or f".{name}." in definition.code
+
+    @cached_property
+    def _known_methods(self) -> frozenset[str]:
+        """Methods that the library knows: none of them calls a module."""
+        return self.library.method_names()
+
+    @cached_property
+    def _hooks(self) -> frozenset[str]:
+        """Every name that stands where a hook is registered."""
+        lines = (line for m in self.names.modules.values() for line in _HOOKED.findall(m.source.text))
+        return frozenset().union(*map(words, lines))
+
+    @cached_property
+    def _layers(self) -> frozenset[str]:
+        """The attributes of ``self`` that any file assigns: a layer may be called like a method of a tensor."""
+        return frozenset().union(*(_ASSIGNED.findall(m.source.text) for m in self.names.modules.values()))

@@ -1,0 +1,70 @@
+"""Gates that words and names make of questions lose nothing: what a reading finds, they let be read."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memlint.check import Options, check_paths
+from memlint.extract import Definition
+from memlint.flow import Flow
+from memlint.likely import STORES, SUMS, Likely
+from memlint.project import Project
+from memlint.registry import rules_folder
+from memlint.testing import run_page
+
+ROOT = Path(__file__).parent.parent
+PROJECTS = sorted(path for path in (ROOT / "fixtures" / "projects").iterdir() if path.is_dir())
+EVENTS = {"forward": None, "store": STORES, "sum": SUMS}
+_UNSEEN = ("add_module", "set_submodule")  # what is put away there is a module
+
+
+def unlikely(project: Project, flow: Flow) -> list[str]:
+    """The events of a reading that the gates say the function cannot have."""
+    found = []
+    definition = flow.definition
+    for event in flow.events:
+        if event.inner is not None or event.verb not in EVENTS:
+            continue
+        how = EVENTS[event.verb]
+        likely = project._calls_something(definition) if how is None else project._holds(definition, how)
+        text = ast.unparse(event.site)
+        if not likely and not any(word in text for word in _UNSEEN):
+            found.append(f"{event.verb} in {definition.full_name}: {text}")
+    return found
+
+
+@pytest.fixture
+def doubts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """With the gates open, what they would have kept shut."""
+    found: list[str] = []
+    read = Project._read
+
+    def reading(self: Project, definition: Definition, *rest: Any) -> Flow | None:
+        flow = read(self, definition, *rest)
+        if flow is not None and flow not in seen:
+            seen.add(flow)
+            found.extend(unlikely(self, flow))
+        return flow
+
+    seen: set[Flow] = set()
+    monkeypatch.setattr(Project, "_read", reading)
+    monkeypatch.setattr(Likely, "may_run", lambda self, definition: True)
+    monkeypatch.setattr(Likely, "may_keep", lambda self, definition, how: True)
+    return found
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=[path.name for path in PROJECTS])
+def test_in_projects(project: Path, doubts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    assert check_paths(["."], Options(cache=False, jobs=1)).files
+    assert doubts == []
+
+
+@pytest.mark.parametrize("path", sorted(rules_folder().glob("*.md")), ids=lambda path: path.stem)
+def test_on_pages(path: Path, doubts: list[str]) -> None:
+    assert run_page(path) == []
+    assert doubts == []
