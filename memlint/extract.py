@@ -60,7 +60,7 @@ class Class:
     module: Module
     methods: dict[str, Definition] = field(default_factory=dict)
     variables: dict[str, ast.expr] = field(default_factory=dict)
-    fields: list[str] = field(default_factory=list)  # annotated names in order: what a dataclass is made of
+    stated: dict[str, ast.expr] = field(default_factory=dict)  # annotations of class-level names
     outer: Definition | None = None
     bases: list[ast.expr] = field(default_factory=list)
 
@@ -347,7 +347,7 @@ class Module:
         for mine, other in zip(self.definitions, fresh.definitions, strict=True):
             mine.node = other.node
         for ours, its in zip(self.every_class(), fresh.every_class(), strict=True):
-            ours.node, ours.variables, ours.bases = its.node, its.variables, its.bases
+            ours.node, ours.variables, ours.stated, ours.bases = its.node, its.variables, its.stated, its.bases
         self.variables = fresh.variables
 
     def replace(self, source: Source) -> None:
@@ -560,7 +560,7 @@ class Module:
             elif kind is ast.AnnAssign:
                 if type(stmt.target) is ast.Name:  # type: ignore[attr-defined]
                     if cls is not None:
-                        cls.fields.append(stmt.target.id)  # type: ignore[attr-defined]
+                        cls.stated[stmt.target.id] = stmt.annotation  # type: ignore[attr-defined]
                         if stmt.value is not None:  # type: ignore[attr-defined]
                             cls.variables[stmt.target.id] = stmt.value  # type: ignore[attr-defined]
                     elif outer is None and stmt.value is not None:  # type: ignore[attr-defined]

@@ -73,10 +73,14 @@ class Places(Classes):
                     value = event.value if value is None else join(value, event.value)
         role = self.class_uses(cls).get(attr)
         if value is None or value.kind in ("unknown", "none"):
-            kind = role.role if role is not None else ""
+            kind, type_ = self._stated_attribute(cls, attr)
+            if kind == "unknown":
+                kind, type_ = role.role if role is not None else "", ""
             if value is None and not known and not kind:
                 return Value("unknown", frozenset({self.place_node(obj)}), objs=(obj,))
             value = (value or UNKNOWN).but(kind=kind or (value.kind if value is not None else "unknown"))
+            if type_:
+                value = value.but(type=type_)
             if value.kind == "none":
                 value = value.but(kind="unknown", const=UNSET)
         if value.obj is not None and value.obj is not obj:
@@ -102,6 +106,14 @@ class Places(Classes):
         target = value.target if isinstance(value.target, (Definition, Class)) else None
         return Value(value.kind, deps, value.type, (obj,), const=constant, leaf=value.leaf, device=value.device,
                      scalar=value.scalar, target=target)  # fmt: skip
+
+    def _stated_attribute(self, cls: Class, attr: str) -> tuple[str, str]:
+        """Kind and type of an attribute that a class states as an object of another class of the project."""
+        for c in self.names.mro(cls):
+            if isinstance(c, Class) and attr in c.stated:
+                kind, type_ = self.annotation(c.stated[attr], c.outer or c.module.top)
+                return (kind, type_) if self.class_named(type_) is not None else ("unknown", "")
+        return "unknown", ""
 
     def _placed(self, value: Value, obj: Obj) -> Value:
         """A value that sits in a shared object, as those see it who read it there."""
