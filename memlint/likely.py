@@ -25,11 +25,14 @@ _ADDS = (
     r"|add_param_group)\("
 )
 STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]*=(?!=)")
-SUMS = re.compile(r"[-+*/@&|%]=|\.\w+_\(|=[^=]{1,200}[-+*/]")
+_AGAIN = r"(?:\[[^\n]*\])? *=(?!=)[^=]{0,200}?(?:[-+*/]\s*\1\b|\b\1(?:\[[^\]\n]*\])?\s*[-+*/])"  # ``t = t + x``
+SUMS = re.compile(rf"[-+*/@&|%]=|\.\w+_\(|(?:^|[:;])[ \t]*(\w[\w.]*){_AGAIN}", re.M)
 # The same, done to an attribute of ``self``, or to a global; and the bare names that it is done to.
 _SHARED = {
     STORES: re.compile(rf"\bself\.\w[\w.]*(?:\[[^\n]*\] *=(?!=)|(?:\[[^\n]*\])?{_ADDS}| *\+=)|\bglobal "),
-    SUMS: re.compile(r"\bself\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\(| *=[^=]{1,200}[-+*/])|\bglobal "),
+    SUMS: re.compile(
+        rf"\bself\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\()|\b(self\.\w[\w.]*){_AGAIN}|\bglobal "
+    ),
 }
 _NAMES = {
     STORES: re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]*\] *=(?!=))"),
@@ -134,7 +137,7 @@ class Likely(Parameters):
                 runs = runs or name in definition.parameters
             elif not dotted:
                 runs = True
-            elif head == me:
+            elif me and head == me:
                 runs = runs or last in self._layers or last not in self._known_methods
                 methods.append(last)
             else:
