@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -79,7 +78,7 @@ class Knowledge:
         self._classed = 0
         self._namesakes: defaultdict[str, list[Definition]] | None = None
         self._calling: dict[Definition, bool] = {}
-        self._keeping: dict[tuple[Definition, re.Pattern[str]], bool] = {}
+        self._doing: dict[tuple[Definition, Callable[[str], bool]], bool] = {}
         self._called: dict[Definition, tuple[list[Definition], list[str]]] = {}
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from memlint.extract import Class, Definition, words
@@ -20,25 +20,23 @@ TRAINING = tuple(
     """backward zero_grad grad( detach( .numpy( .item( argmax .eval( optim hook Scaler LR( anomaly ctx. cache Parallel
     DDP except profile foreach load cycle( save(""".split()
 )  # one of which stands in whatever `TRAINS` matches
+# How something is put away, and how it is added to what there is: of an attribute of ``self``, and of a bare name.
 _ADDS = (
     r"\.(?:append|appendleft|extend|extendleft|insert|add|put|put_nowait|update|setdefault|register_buffer"
     r"|add_param_group)\("
 )
-STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]*=(?!=)")
-_AGAIN = r"(?:\[[^\n]*\])? *=(?!=)[^=]{0,200}?(?:[-+*/]\s*\1\b|\b\1(?:\[[^\]\n]*\])?\s*[-+*/])"  # ``t = t + x``
-SUMS = re.compile(rf"[-+*/@&|%]=|\.\w+_\(|(?:^|[:;])[ \t]*(\w[\w.]*){_AGAIN}", re.M)
-# The same, done to an attribute of ``self``, or to a global; and the bare names that it is done to.
-_SHARED = {
-    STORES: re.compile(rf"\bself\.\w[\w.]*(?:\[[^\n]*\] *=(?!=)|(?:\[[^\n]*\])?{_ADDS}| *\+=)|\bglobal "),
-    SUMS: re.compile(
-        rf"\bself\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\()|\b(self\.\w[\w.]*){_AGAIN}|\bglobal "
-    ),
-}
-_NAMES = {
-    STORES: re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]*\] *=(?!=))"),
-    SUMS: re.compile(r"\b(\w+)(?: *[-+*/@&|%]=|\.\w+_\()"),
-}
-_ALIAS = re.compile(r"\b(\w+) *= *self\.[\w.]+ *$", re.M)
+_STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]*=(?!=)|^[ \t]*\) *=(?!=)", re.M)
+_SELF_STORES = re.compile(rf"self\.\w[\w.]*(?:\[[^\n]*\] *=(?!=)|(?:\[[^\n]*\])?{_ADDS}| *\+=)")
+_NAME_STORES = re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]*\] *=(?!=))")
+_IN_PLACE = re.compile(r"\.\w+_\(")
+_SELF_SUMS = re.compile(r"self\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\()")
+_NAME_SUMS = re.compile(r"\b(\w+)(?: *[-+*/@&|%]=|\.\w+_\()")
+_AUGMENTED = ("+=", "-=", "*=", "/=", "@=", "&=", "|=", "%=")
+_ASSIGNMENT = re.compile(r"(?:^|[:;])[ \t]*(\w[^=\n;(]*?) *=(?!=)", re.M)
+_TARGET = re.compile(r"\w[\w.]*")
+_SUBSCRIPT = re.compile(r"\[[^\]\n]*\]?")
+_OPERATORS = ("+", "-", "*", "/")
+_ALIAS = re.compile(r"= *self\.[\w.]+ *$", re.M)
 LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 # What begins a graph beside a module that is called.
 LEARNS = re.compile(r"requires_grad|backward")
@@ -47,6 +45,50 @@ _PLAIN = frozenset(dir(builtins)) | frozenset(keyword.kwlist)
 _ASSIGNED = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
 _RUNS = frozenset({"forward", "__call__"})
 _RUNNERS = frozenset({"torch.utils.checkpoint.checkpoint", "map", "torch.compile"})
+
+
+def stores(code: str) -> bool:
+    """Whether a code may put something into a container."""
+    return _STORES.search(code) is not None
+
+
+def sums(code: str) -> bool:
+    """Whether a code may add something to a variable: ``t += x``, ``t.add_(x)``, ``t = t + x``."""
+    if any(map(code.__contains__, _AUGMENTED)) or ("_(" in code and _IN_PLACE.search(code) is not None):
+        return True
+    return any(_added_to_itself(code))
+
+
+def _added_to_itself(code: str) -> Iterator[str]:
+    """The names, dotted ones too, that are assigned what is computed from them: ``t = t + x``."""
+    for found in _ASSIGNMENT.finditer(code):
+        value = code[found.end() : found.end() + 200]
+        for name in _TARGET.findall(_SUBSCRIPT.sub("", found[1])):
+            if name in value and _is_operand(name, value):
+                yield name
+
+
+def _is_operand(name: str, code: str) -> bool:
+    """Whether a name, or an element of what it names, is added to something, or multiplied by it."""
+    at = code.find(name)
+    while at >= 0:
+        after = code[at + len(name) :].lstrip()
+        if after.startswith(("[", ".get(")):
+            after = after[re.search(r"[\])]|$", after).end() :].lstrip()  # type: ignore[union-attr]
+        if after[:1] in _OPERATORS or code[:at].rstrip()[-1:] in _OPERATORS:
+            return True
+        at = code.find(name, at + 1)
+    return False
+
+
+def _kept(code: str, how: Callable[[str], bool]) -> bool:
+    """Whether that is done to an attribute of ``self``, to a name that stands for one, or to a global."""
+    if "global " in code or (_SELF_STORES if how is stores else _SELF_SUMS).search(code) is not None:
+        return True
+    if how is sums and any(name.startswith("self.") for name in _added_to_itself(code)):
+        return True
+    aliases = {words_before[-1] for m in _ALIAS.finditer(code) if (words_before := code[: m.start()].split()[-1:])}
+    return bool(aliases) and not aliases.isdisjoint((_NAME_STORES if how is stores else _NAME_SUMS).findall(code))
 
 
 class Likely(Parameters):
@@ -62,17 +104,15 @@ class Likely(Parameters):
             return False
         return active() or self._itself_or_called(definition, self._calls_something)
 
-    def may_keep(self, definition: Definition, how: re.Pattern[str]) -> bool:
-        """Whether a function, or one that it calls, may put something with a graph where it stays: by `STORES`, or by
-        `SUMS`."""
+    def may_keep(self, definition: Definition, how: Callable[[str], bool]) -> bool:
+        """Whether a function, or one that it calls, may put something with a graph where it stays: by `stores`, or by
+        `sums`."""
         cls = definition.cls
-        if cls is not None and self.is_module(cls) and not self.trains(definition):
-            code = definition.code
-            if _SHARED[how].search(code) is None and set(_ALIAS.findall(code)).isdisjoint(_NAMES[how].findall(code)):
-                return False
+        if cls is not None and self.is_module(cls) and not self.trains(definition) and not _kept(definition.code, how):
+            return False
         return active() or all(
             self._itself_or_called(definition, asked)
-            for asked in (lambda d: self._holds(d, how), self._lasts, self._learns)
+            for asked in (lambda d: self._does(d, how), self._lasts, self._learns)
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
@@ -82,10 +122,10 @@ class Likely(Parameters):
         helpers, methods = self._called[definition]
         return any(map(asked, helpers)) or any(asked(d) for name in methods for d in self.methods_named(name))
 
-    def _holds(self, definition: Definition, how: re.Pattern[str]) -> bool:
-        known = self._keeping.get((definition, how))
+    def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
+        known = self._doing.get((definition, how))
         if known is None:
-            known = self._keeping[definition, how] = how.search(definition.code) is not None
+            known = self._doing[definition, how] = how(definition.code)
         return known
 
     @staticmethod

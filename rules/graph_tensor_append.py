@@ -4,13 +4,13 @@ from memlint.facts import Answer
 from memlint.function import Function
 from memlint.growth import unbounded
 from memlint.lightning import hoarded
-from memlint.likely import STORES
+from memlint.likely import stores
 from memlint.rule import Claim, Findings, Level, rule
 
 
 @rule(code="MEM103", claim=Claim.GROWTH)
 def graph_tensor_append(fn: Function) -> Findings:
-    if fn.constructs or not fn.project.may_keep(fn.definition, STORES):
+    if fn.constructs or not fn.project.may_keep(fn.definition, stores):
         return
     for store in fn.stores:
         if store.node is None or not fn.may_outlive(store) or not fn.may_carry(store.value):

@@ -2,13 +2,13 @@
 
 from memlint.facts import Answer, Event
 from memlint.function import Function
-from memlint.likely import SUMS
+from memlint.likely import sums
 from memlint.rule import Claim, Finding, Findings, Level, rule
 
 
 @rule(code="MEM102", claim=Claim.GROWTH)
 def loss_accumulation(fn: Function) -> Findings:
-    if fn.constructs or not fn.project.may_keep(fn.definition, SUMS):
+    if fn.constructs or not fn.project.may_keep(fn.definition, sums):
         return
     for total in fn.sums:
         if not fn.may_run_on(total) or not fn.may_carry(total.value):

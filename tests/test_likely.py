@@ -11,14 +11,14 @@ import pytest
 from memlint.check import Options, check_paths
 from memlint.extract import Definition
 from memlint.flow import Flow
-from memlint.likely import STORES, SUMS, Likely
+from memlint.likely import Likely, stores, sums
 from memlint.project import Project
 from memlint.registry import rules_folder
 from memlint.testing import run_page
 
 ROOT = Path(__file__).parent.parent
 PROJECTS = sorted(path for path in (ROOT / "fixtures" / "projects").iterdir() if path.is_dir())
-EVENTS = {"forward": None, "store": STORES, "sum": SUMS}
+EVENTS = {"forward": None, "store": stores, "sum": sums}
 _UNSEEN = ("add_module", "set_submodule")  # what is put away there is a module
 
 
@@ -30,7 +30,7 @@ def unlikely(project: Project, flow: Flow) -> list[str]:
         if event.inner is not None or event.verb not in EVENTS:
             continue
         how = EVENTS[event.verb]
-        likely = project._calls_something(definition) if how is None else project._holds(definition, how)
+        likely = project._calls_something(definition) if how is None else project._does(definition, how)
         text = ast.unparse(event.site)
         if not likely and not any(word in text for word in _UNSEEN):
             found.append(f"{event.verb} in {definition.full_name}: {text}")
