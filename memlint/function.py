@@ -771,5 +771,18 @@ class Function:
         block = self.parents.get(item) if isinstance(item, ast.withitem) else None
         return block if isinstance(block, (ast.With, ast.AsyncWith)) else None
 
+    def values_of(self, name: str) -> list[ast.expr | None]:
+        """What assignments give a name in the function; None among it where anything else but ``+=`` binds it too."""
+        found: list[ast.expr | None] = []
+        stores = 0
+        for node in self.nodes_of(ast.Name, ast.Assign, ast.AugAssign):
+            if isinstance(node, ast.Name):
+                stores += int(node.id == name and isinstance(node.ctx, ast.Store))
+            elif isinstance(node, ast.Assign):
+                found += [node.value] * any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                stores -= int(node.target.id == name)
+        return found + [None] * (stores > len(found))
+
     def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
         return (n for n in self.definition.nodes if isinstance(n, types))

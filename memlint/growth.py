@@ -13,10 +13,73 @@ from memlint.values import chain, written
 
 GROWS = (*".append( .extend( .insert( .appendleft( .add( .setdefault( .put( cat( stack( concat".split(), "] =", "]=")
 ADDS = frozenset({"append", "extend", "insert", "appendleft", "add", "item", "setdefault", "put"})
+# Methods that the library says to do so; `setdefault` replaces nothing, and so never makes an entry at every call.
+ADDERS = ADDS - {"item", "setdefault"} | {"extendleft", "__iadd__", "put_nowait", "update", "add_param_group"}
+_DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Constant)
 
 
 def may_grow(fn: Function) -> bool:
-    """What text alone says of `unbounded` and `regrown`: False settles it, before the function is read."""
+    """What text and syntax alone say of `unbounded` and `regrown`: False settles it, before the function is read."""
+    return _sees_lasting(fn) and any(_may_add(fn, n) for n in fn.nodes_of(ast.Call, ast.Assign, ast.AugAssign))
+
+
+def _may_add(fn: Function, node: ast.AST) -> bool:
+    """Whether a call or a statement may make longer what was there before the function was called."""
+    if isinstance(node, ast.Call):
+        method = node.func
+        return isinstance(method, ast.Attribute) and method.attr in ADDERS and not _of_this_call(fn, method.value)
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and not _of_this_call(fn, node.target)
+    assert isinstance(node, ast.Assign)
+    target = node.targets[0]
+    if isinstance(target, ast.Subscript) and _may_be_new(fn, chain(target.slice)):
+        return not _of_this_call(fn, target.value)
+    if isinstance(target, ast.Name) and not _declared(fn, target.id):
+        return False
+    return extends(fn, node) is not None
+
+
+def _declared(fn: Function, name: str) -> bool:
+    """Whether a function says that a name is not its own."""
+    return any(name in n.names for n in fn.nodes_of(ast.Global, ast.Nonlocal))  # type: ignore[attr-defined]
+
+
+def _of_this_call(fn: Function, holder: ast.expr) -> bool:
+    """Whether a name holds what the function has just made, what its caller has handed over, or a library."""
+    if not isinstance(holder, ast.Name) or _declared(fn, holder.id):
+        return False
+    name, definition, given = holder.id, fn.definition, fn.values_of(holder.id)
+    if not all(g is not None and _makes(fn, g) for g in given):
+        return False
+    if name in definition.parameters:
+        return not isinstance(definition.defaults.get(name), (ast.List, ast.Dict, ast.Set))
+    return bool(given) or isinstance(fn.project.names.local(name, definition), str)
+
+
+def _makes(fn: Function, value: ast.expr) -> bool:
+    """Whether an expression makes something new: a container, a tensor, what a layer of the module returns."""
+    if not isinstance(value, ast.Call):
+        return isinstance(value, _DISPLAYS)
+    func, definition = value.func, fn.definition
+    if isinstance(func, ast.Name) and func.id in ("list", "dict", "set"):
+        return True
+    name = chain(func.value if isinstance(func, ast.Subscript) else func)
+    if definition.cls is not None and definition.bound and name.count(".") == 1:
+        me, _, attr = name.partition(".")
+        if me == definition.positional[0]:
+            return fn.project.names.method(definition.cls, attr) is None
+    meaning = fn.project.names.resolve(func, definition)
+    row = fn.project.library.lookup(meaning) if isinstance(meaning, str) else None
+    return row is not None and (row.returns == "tensor" or bool(row.kind))
+
+
+def _may_be_new(fn: Function, key: str) -> bool:
+    """What this function alone says of `_new_key`."""
+    return key in fn.definition.parameters or _counted(fn.definition, key)
+
+
+def _sees_lasting(fn: Function) -> bool:
+    """Whether text has anything in the function's reach that outlives its call, and may be a container."""
     definition = fn.definition
     if definition.cls is not None and fn.project.is_module(definition.cls):
         return True
@@ -114,8 +177,6 @@ def _new_key(fn: Function, store: Event) -> bool:
     if not isinstance(target, ast.Subscript):
         return False
     key = chain(target.slice)
-    if not key:
-        return False
     if _counted(fn.definition, key):
         return True
     if key not in fn.definition.parameters:
