@@ -10,6 +10,7 @@ from memlint.extract import Class, Definition, walk
 from memlint.facts import Event, Grad, Value
 from memlint.function import Function
 from memlint.hoard import container
+from memlint.lifetimes import COMPREHENSIONS, LOOPS
 from memlint.parameters import Parameters
 from memlint.trace import active
 from memlint.values import chain
@@ -17,6 +18,7 @@ from memlint.values import chain
 STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())
 LARGE = 10_000  # outputs a position: a vocabulary, a catalogue
 CHOOSES = frozenset({"min", "max", "sorted", "list", "enumerate", "zip", "reversed", "len"})
+_NO_RECORDS = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.ListComp, ast.BinOp, ast.UnaryOp, ast.Compare)
 VIEWS = frozenset("view reshape squeeze unsqueeze transpose permute flatten detach t T data".split())
 
 
@@ -70,6 +72,83 @@ class Readers(Search):
 
     entries: frozenset[str] = frozenset()
     record = False
+
+
+def may_keep_models(fn: Function) -> bool:
+    """Whether a loop may both build models and append records to a list: what syntax alone says of `models_kept`."""
+    calls = {n: None for loop in fn.nodes_of(*LOOPS, *COMPREHENSIONS) for n in walk(loop) if isinstance(n, ast.Call)}
+    named = any(map(_names_entry, fn.definition.nodes))
+    return any(_appends_record(fn, call, named) for call in calls) and _names_models(fn)
+
+
+def _appends_record(fn: Function, call: ast.Call, named: bool) -> bool:
+    """Whether a call may append a dict with a named entry to a list; ``named``: the function makes such entries."""
+    func = call.func
+    if not (isinstance(func, ast.Attribute) and func.attr == "append" and isinstance(func.value, ast.Name)):
+        return False
+    values, names = list(call.args), set[str]()
+    for value in values:  # grows as it goes
+        if isinstance(value, ast.IfExp):
+            values += (value.body, value.orelse)
+        elif isinstance(value, ast.Call):
+            if (named and chain(value.func) == "dict") or _may_be_given(fn, value):
+                return True
+        elif isinstance(value, ast.Name):
+            if value.id not in names:
+                names.add(value.id)
+                given = fn.values_of(value.id)
+                if named and (None in given or value.id in fn.definition.parameters):
+                    return True
+                values += (g for g in given if g is not None)
+        elif named and not isinstance(value, _NO_RECORDS):
+            return True
+    return False
+
+
+def _may_be_given(fn: Function, call: ast.Call) -> bool:
+    """Whether a function of the project may be what is called, which may put models into what it returns, or a copy."""
+    meaning = fn.project.names.named(chain(call.func), fn.definition)
+    if meaning is None and isinstance(call.func, ast.Attribute):
+        of_self = chain(call.func.value) in fn.definition.positional[:1] and fn.definition.bound
+        return not of_self and fn.project.library.method("tensor", call.func.attr) is None
+    return isinstance(meaning, Definition) or (isinstance(meaning, str) and meaning.startswith("copy."))
+
+
+def _names_entry(node: ast.AST) -> bool:
+    """Whether a piece of syntax gives a dict an entry that has a name."""
+    if isinstance(node, ast.Dict):
+        return any(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in node.keys)
+    if isinstance(node, ast.Call):
+        called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        return called == "setdefault" or (called in ("dict", "update") and bool(node.keywords))
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Constant)
+
+
+def _names_models(fn: Function) -> bool:
+    """Whether a function names a class of models, or calls an attribute that one may be put in."""
+    definition = fn.definition
+    if any(_may_be_model(fn, n, definition) for n in fn.nodes_of(ast.Name, ast.Attribute)):
+        return True
+    if definition.cls is None or not definition.bound:
+        return False
+    for name in definition.called:
+        me, _, attr = name.partition(".")
+        for writer in fn.project.writers(definition.cls, attr) if me == definition.positional[0] else ():
+            assigned = (n for n in writer.nodes if isinstance(n, ast.Assign) and name in map(chain, n.targets))
+            if any(_may_be_model(fn, n.value, writer) for n in assigned):
+                return True
+    return False
+
+
+def _may_be_model(fn: Function, node: ast.AST, where: Definition) -> bool:
+    """Whether a name may mean a class of models, or what holds some."""
+    meaning = fn.project.names.resolve(node, where) if isinstance(node, (ast.Name, ast.Attribute)) else None
+    if isinstance(meaning, Class):
+        return fn.project.is_module(meaning)
+    if isinstance(meaning, str):
+        row = fn.project.library.lookup(meaning)
+        return row is not None and "module" in (row.kind, row.returns)
+    return isinstance(meaning, ast.expr) and not isinstance(meaning, ast.Constant)
 
 
 def models_kept(fn: Function) -> Iterator[tuple[Event, Event]]:
