@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
-from memlint.facts import UNKNOWN
+from memlint.extract import Class, Definition
+from memlint.facts import UNKNOWN, Event, Value
 from memlint.function import Function
 from memlint.values import chain
 
@@ -17,6 +19,7 @@ MASKS = frozenset("masked_fill masked_fill_ add add_ sub sub_".split())
 SCALES = frozenset("mul mul_ div div_".split())
 RESHAPES = SHAPES | {"permute", "transpose", "flatten"}
 FACTS = frozenset("shape size dim ndim dtype device".split())
+SOFTMAX = frozenset({"torch.softmax", "torch.nn.functional.softmax"})
 DROPS = frozenset({"torch.nn.Dropout", "torch.nn.Identity"})
 
 
@@ -31,25 +34,52 @@ class Attention:
 
 def attentions(fn: Function) -> Iterator[Attention]:
     """Attention of a function whose weights are used for nothing but the sum of the values."""
-    if fn.flow is not None:
-        search = _Search(fn)
-        for call in sorted(fn.nodes_of(ast.Call), key=lambda n: (n.lineno, n.col_offset)):  # type: ignore[attr-defined]
-            found = search.of(call)  # type: ignore[arg-type]
-            if found is not None:
-                yield found
+    search = _Search(fn)
+    calls = sorted(fn.nodes_of(ast.Call), key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
+    calls = [call for call in calls if search.may_be(call)]  # type: ignore[arg-type]
+    for call in calls if calls and fn.flow is not None else ():
+        found = search.of(call)  # type: ignore[arg-type]
+        if found is not None:
+            yield found
 
 
 class _Search:
+    """The search for attention: syntax first, as far as it goes, and then what the function is known to do."""
+
     def __init__(self, fn: Function) -> None:
         self.fn = fn
-        self.calls = {e.site: e for e in fn.own("call")}
-        self.modules = {e.site: e.receiver for e in fn.own("call") if e.receiver.kind == "module"}
-        self.parameters = {e.site for e in fn.own("weigh")}
+
+    @cached_property
+    def calls(self) -> dict[ast.AST, Event]:
+        return {e.site: e for e in self.fn.own("call")}
+
+    @cached_property
+    def modules(self) -> dict[ast.AST, Value]:
+        return {call: e.receiver for call, e in self.calls.items() if e.receiver.kind == "module"}
+
+    @cached_property
+    def parameters(self) -> set[ast.AST]:
+        """Expressions that are parameters of a module."""
+        found = {e.site for e in self.fn.own("weigh")}
         for call, event in self.calls.items():
             if isinstance(call, ast.Call):
-                self.parameters |= {n for n, v in zip(call.args, event.args, strict=False) if v.kind == "parameter"}
+                found |= {n for n, v in zip(call.args, event.args, strict=False) if v.kind == "parameter"}
                 if isinstance(call.func, ast.Attribute) and (event.receiver.receiver or UNKNOWN).kind == "parameter":
-                    self.parameters.add(call.func.value)
+                    found.add(call.func.value)
+        return found
+
+    def may_be(self, call: ast.Call) -> bool:
+        """Whether a call may be the softmax of scores: what syntax says of `softmax` and `scored`."""
+        name = self.meaning(call)
+        given = call.args[:1] if len(call.args) == 1 else []  # of a module
+        if isinstance(name, str):
+            scores = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "input")]
+            given = scores if name in SOFTMAX else []
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "softmax":
+            given = [*given, call.func.value]
+        elif isinstance(name, (Definition, Class)):
+            return False
+        return any(self.fn.lifetimes.comes_from(g, lambda n: self.factors(n) is not None) for g in given)
 
     def of(self, call: ast.Call) -> Attention | None:
         softmax = self.softmax(call)
@@ -82,7 +112,7 @@ class _Search:
         if module.type == "torch.nn.Softmax" and len(args) == 1 and module.obj is not None:
             dim = module.obj.items.get("dim", module.obj.items.get(0, UNKNOWN)).const
             return (args[0], dim) if isinstance(dim, int) else None
-        if name in ("torch.softmax", "torch.nn.functional.softmax"):
+        if name in SOFTMAX:
             scores = args.pop(0) if args else keywords.get("input")
         elif isinstance(name, str) or not isinstance(call.func, ast.Attribute):
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from memlint.extract import children, own_nodes, walk
 from memlint.values import chain
@@ -75,6 +76,19 @@ class Lifetimes:
                 binds.append(None)
             found = self._seen[node] = [b for b in binds if node in self.uses(node.id, b)]
         return found
+
+    def comes_from(self, node: ast.AST, wanted: Callable[[ast.AST], bool]) -> bool:
+        """Whether an expression, or one that a name in it is given, has a part that is wanted."""
+        parts, seen = walk(node), {node}
+        for part in parts:  # grows as it goes
+            if wanted(part):
+                return True
+            if isinstance(part, ast.Name):
+                for given in (self.given(binding, part.id) for binding in self.seen_by(part)):
+                    if given is not None and given not in seen:
+                        seen.add(given)
+                        parts += walk(given)
+        return False
 
     def given(self, binding: ast.AST | None, name: str) -> ast.expr | None:
         """The expression that an assignment gives a name; None where it is not that plain."""
