@@ -10,9 +10,12 @@ from memlint.answers import LIMIT
 from memlint.extract import Module, walk
 from memlint.facts import Event, Value
 from memlint.function import Function
+from memlint.values import chain
 
 FACTS = frozenset({"batch_sampler", "collate_fn", "num_workers", "drop_last"})  # what only loaders have
 GATHERS = frozenset({"list", "tuple", "set", "frozenset", "sorted", "collections.deque"})
+_GATHERERS = frozenset(name.rpartition(".")[2] for name in GATHERS)
+_NO_LOADERS = frozenset("range len list tuple set dict sorted keys values items parameters".split())  # give none
 _CALLS = ("list(", "tuple(", "set(", "sorted(", "deque(")
 _GATHERS = re.compile(r"(?:list|tuple|set|sorted|deque)\((?!\))")
 _ITSELF = re.compile(r"for\s+(\w+)\s+in\b")  # ``x for x in``, from its second word on: whole words are found slowly
@@ -30,8 +33,8 @@ def cycled(fn: Function) -> Iterator[Event]:
 
 
 def may_gather(fn: Function) -> bool:
-    """What text alone says of `gathered`: False settles it, before the function is read."""
-    if not _gathers(fn.text):
+    """What text and syntax alone say of `gathered`: False settles it, before the function is read."""
+    if not _gathers(fn.text) or not any(_may_be_loader(fn, over) for _, over in _collections(fn)):
         return False
     definition = fn.definition
     if definition.module.spells(_LOADERS):
@@ -39,6 +42,21 @@ def may_gather(fn: Function) -> bool:
     if definition.cls is not None and fn.project.is_module(definition.cls):
         return False  # the layers of a model have no data
     return _has_loaders(fn, definition.module) or _handed_loaders(fn)
+
+
+def _may_be_loader(fn: Function, value: ast.expr) -> bool:
+    """Whether syntax leaves open that an expression is a loader, or walks over one."""
+    if isinstance(value, ast.Name):
+        given = fn.values_of(value.id)
+        other = not given or None in given or value.id in fn.definition.parameters
+        return other or any(isinstance(g, ast.Name) or _may_be_loader(fn, g) for g in given if g is not None)
+    if isinstance(value, ast.Call):
+        return chain(value.func).rpartition(".")[2] not in _NO_LOADERS
+    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute):
+        value = value.value
+    if isinstance(value, ast.Attribute):
+        return value.attr != "shape"
+    return isinstance(value, (ast.Subscript, ast.IfExp, ast.BoolOp, ast.NamedExpr, ast.Await))
 
 
 def _has_loaders(fn: Function, module: Module) -> bool:
@@ -65,31 +83,36 @@ def _before(text: str, place: int) -> str:
 def gathered(fn: Function) -> Iterator[tuple[ast.expr, str]]:
     """Expressions that put every batch of a loader into one collection, each with how the loader is spelled."""
     calls = {id(e.site): e for e in fn.own("call")}
+    for node, over in _collections(fn):
+        value = _source(fn, node, over, calls)
+        if value is not None and is_loader(fn, value) and not small(fn, value) and not _in_memory(fn, value):
+            yield node, fn.source_of(over)
+
+
+def _collections(fn: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Expressions that may put all that another gives into one collection, as it comes, each with that other."""
     for node in fn.nodes_of(ast.Call, ast.List, ast.Tuple, *_COMPREHENSIONS):
-        source = _source(fn, node, calls)
-        if source is None or not isinstance(node, ast.expr):
-            continue
-        value, spelled = source
-        if is_loader(fn, value) and not small(fn, value) and not _in_memory(fn, value):
-            yield node, spelled
+        if isinstance(node, ast.Call):
+            bounded = (
+                len(node.args) != 1 or isinstance(node.args[0], ast.Starred) or node.keywords
+            )  # a deque of so many
+            if not bounded and chain(node.func).rpartition(".")[2] in _GATHERERS:
+                yield node, node.args[0]
+        elif isinstance(node, _COMPREHENSIONS):
+            over = node.generators[0]
+            if len(node.generators) == 1 and isinstance(node.elt, ast.Name) and not over.ifs:
+                if ast.unparse(over.target) == node.elt.id:
+                    yield node, over.iter
+        elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
+            yield node, node.elts[0].value
 
 
-def _source(fn: Function, node: ast.AST, calls: dict[int, Event]) -> tuple[Value, str] | None:
-    """What a collection is made of, whole batches as they come."""
+def _source(fn: Function, node: ast.expr, over: ast.expr, calls: dict[int, Event]) -> Value | None:
+    """The value of what a collection is made of."""
+    if not isinstance(node, ast.Call):
+        return _value_of(fn, over, calls)
     event = calls.get(id(node))
-    if event is not None and isinstance(node, ast.Call):
-        bounded = len(event.args) > 1 or bool(event.keywords)  # a deque of so many
-        if event.receiver.type in GATHERS and event.args and not bounded:
-            return event.args[0], fn.source_of(node.args[0])
-    elif isinstance(node, _COMPREHENSIONS) and len(node.generators) == 1:
-        over = node.generators[0]
-        whole = isinstance(node.elt, ast.Name) and ast.unparse(over.target) == node.elt.id and not over.ifs
-        value = _value_of(fn, over.iter, calls) if whole else None
-        return (value, fn.source_of(over.iter)) if value is not None else None
-    elif isinstance(node, (ast.List, ast.Tuple)) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
-        value = _value_of(fn, node.elts[0].value, calls)
-        return (value, fn.source_of(node.elts[0].value)) if value is not None else None
-    return None
+    return event.args[0] if event is not None and event.receiver.type in GATHERS and event.args else None
 
 
 def _value_of(fn: Function, node: ast.expr, calls: dict[int, Event]) -> Value | None:
