@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memlint.becomes import JOINS, REDUCTIONS, Fate, fate_of, fate_of_value
-from memlint.extract import SCOPES, children, walk
-from memlint.facts import Answer, Event, Value
+from memlint.becomes import JOINS, REDUCTIONS, Fate, Path, Search, fate_of, fate_of_value
+from memlint.expressions import BUILTINS
+from memlint.extract import SCOPES, Definition, children, walk
+from memlint.facts import UNKNOWN, Answer, Event, Value
 from memlint.function import Function
 from memlint.lifetimes import COMPREHENSIONS, LOOPS
 from memlint.values import GRAPHLESS, chain
@@ -17,6 +18,7 @@ SPREADS = frozenset({"append", "extend", "add", "insert", "appendleft", "put", "
 MOVES = frozenset({"to", "cuda"})
 SHAPED = frozenset("squeeze unsqueeze view reshape flatten float half bool detach transpose permute t".split())
 KEEPS = frozenset("sigmoid softmax log_softmax exp clamp cpu contiguous clone".split())
+_NO_TENSORS = frozenset("int float bool str len isinstance list tuple set dict".split())
 FEW = 16  # columns: a slice of no more than that is small beside what it was cut from
 ROWS = frozenset({"last_hidden_state", "hidden_states", "encoder_last_hidden_state"})
 SORTS = frozenset({"sort", "argsort"})
@@ -134,41 +136,86 @@ def over_batches(fn: Function, event: Event, part: Part) -> bool:
 
 
 def may_hoard(fn: Function) -> bool:
-    """Whether a loop or a comprehension may collect, batch by batch, what is made of the batches on a device: what
-    text and syntax alone say, before the function is read."""
+    """Whether a loop or a comprehension may collect, batch by batch, what is made of the batches on a device, to be
+    wanted on the host or as a view: what text and syntax alone say, before the function is read."""
     text = fn.definition.code
     if "for " not in text and "while " not in text:
         return False
-    return any(map(_collects, fn.nodes_of(*LOOPS, *COMPREHENSIONS)))
+    return any(_collects(fn, node) for node in fn.nodes_of(*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp))
 
 
-def _collects(node: ast.AST) -> bool:
+def _collects(fn: Function, node: ast.AST) -> bool:
     """Whether an expression that a loop puts away is made of the batches that the loop takes: what syntax alone says of
     `over_batches`. What a loop inside it puts away is that one's."""
-    put: list[ast.expr] = []
+    put: list[tuple[ast.expr | None, ast.expr]] = []
     if isinstance(node, COMPREHENSIONS):
-        put.append(node.value if isinstance(node, ast.DictComp) else node.elt)
+        put.append((None, node.value if isinstance(node, ast.DictComp) else node.elt))
     stack = children(node)
     while stack:
         each = stack.pop()
         if type(each) not in SCOPES and not isinstance(each, (*LOOPS, *COMPREHENSIONS)):
             put += _put_away(each)
             stack += children(each)
-    if not put:
+    found = [(target, part) for target, expression in put for part in _split(expression) if _may_be_tensor(fn, part)]
+    if not found:
         return False
     loop = _Loop(node)
-    return any(loop.takes_batches(part) for expression in put for part in _split(expression))
+    return any(
+        loop.takes_batches(part) and (_may_be_hosted(fn, target, node) or _may_be_view(fn, target, part))
+        for target, part in found
+    )
 
 
-def _put_away(node: ast.AST) -> Iterator[ast.expr]:
+def _may_be_tensor(fn: Function, part: ast.expr) -> bool:
+    """Whether syntax leaves open that an expression is a tensor: no text, no number, and no container."""
+    if isinstance(part, ast.Call):
+        return chain(part.func) not in _NO_TENSORS
+    return not isinstance(part, (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict))
+
+
+def _may_be_view(fn: Function, target: ast.expr | None, part: ast.expr) -> bool:
+    return small_view(fn, Part(part, UNKNOWN), ast.unparse(target) if target is not None else "") is not None
+
+
+def _may_be_hosted(fn: Function, target: ast.expr | None, collected: ast.AST) -> bool:
+    """Whether all uses of what a container holds may be conversions to the host: what syntax says of `becomes`."""
+    outlook = _Outlook(fn.project)
+    if target is not None:
+        outlook.container(fn.definition, target, ())
+    else:
+        outlook.follow(fn.definition, collected)
+    return outlook.open or outlook.fate.hosted
+
+
+class _Outlook(Search):
+    """A search that reads no function: it is ``open`` how one ends that would have to."""
+
+    open = False
+
+    def callee(self, where: Definition, call: ast.Call) -> object | None:
+        meaning = self.project.names.resolve(call.func, where)
+        if meaning is None and not (isinstance(call.func, ast.Name) and call.func.id in BUILTINS):
+            self.open = True
+        return meaning
+
+    def in_return(self, where: Definition, node: ast.AST, parent: ast.Return, path: Path, reduced: bool) -> None:
+        if self.calls and self.calls[-1][0] is where:
+            super().in_return(where, node, parent, path, reduced)
+        else:
+            self.open = True
+
+
+def _put_away(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
+    """What a node puts away, each with the container where it is plain which."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and node.args:
-            yield node.args[-1]
+            yield node.func.value, node.args[-1]
     elif isinstance(node, ast.Assign):
         if any(isinstance(t, ast.Subscript) for t in node.targets):
-            yield node.value
+            first = node.targets[0]
+            yield first.value if isinstance(first, ast.Subscript) else None, node.value
     elif isinstance(node, ast.AugAssign):
-        yield node.value
+        yield node.target, node.value
 
 
 def _split(expression: ast.expr) -> Iterator[ast.expr]:
