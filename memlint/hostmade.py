@@ -64,7 +64,9 @@ def moved(fn: Function) -> Iterator[Moved]:
         for n in fn.nodes_of(ast.Call)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in MOVES
     ]
-    if not moves or fn.flow is None or any(_sets_default(fn, word) for word in DEFAULTS):
+    if not moves or not (moves := _of_made(fn, moves)):
+        return
+    if fn.flow is None or any(_sets_default(fn, word) for word in DEFAULTS):
         return
     search = _Search(fn)
     seen: set[ast.AST] = set()
@@ -73,6 +75,25 @@ def moved(fn: Function) -> Iterator[Moved]:
         if found is not None and seen.isdisjoint(e.site for e in found.made):
             seen.update(e.site for e in found.made)
             yield found
+
+
+def _of_made(fn: Function, moves: list[ast.Call]) -> list[ast.Call]:
+    """The moves of what may be made in the function, as far as syntax can tell."""
+    made = {n for n in fn.nodes_of(ast.Call) if isinstance(n, ast.Call) and _constructor(fn, n)}
+    if not made:
+        return []
+    return [
+        m
+        for m in moves
+        if isinstance(m.func, ast.Attribute) and fn.lifetimes.comes_from(m.func.value, made.__contains__)
+    ]
+
+
+def _constructor(fn: Function, call: ast.Call) -> bool:
+    """Whether a call makes a tensor of numbers alone."""
+    name = fn.project.names.resolve(call.func, fn.definition)
+    row = fn.project.library.lookup(name) if isinstance(name, str) else None
+    return row is not None and ("makes" in row or row.kind == "tensor")
 
 
 def _sets_default(fn: Function, function: str) -> bool:
