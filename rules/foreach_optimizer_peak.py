@@ -9,6 +9,8 @@ from memlint.rule import Claim, Findings, Level, rule
 
 @rule(code="MEM204", claim=Claim.PEAK, triggers=("foreach",))
 def foreach_optimizer_peak(fn: Function) -> Findings:
+    if not any(k.arg == "foreach" for k in fn.nodes_of(ast.keyword)):  # type: ignore[attr-defined]
+        return
     for build in fn.own("build"):
         call = build.site
         asked = build.keywords.get("foreach")
