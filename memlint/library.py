@@ -254,6 +254,7 @@ class Library:
     def __init__(self) -> None:
         self._rows: dict[str, _Entry] = {}
         self._methods: dict[str, dict[str, _Entry]] = {}
+        self._having: dict[str, frozenset[str]] = {}
         self._globs: dict[str, list[tuple[str, _Entry]]] = {}
         self._aliases: dict[str, str] = {}
         self._canonical: dict[str, str] = {}
@@ -374,6 +375,14 @@ class Library:
     def method_names(self) -> frozenset[str]:
         """The methods and attributes of all kinds."""
         return frozenset(name for names in self._methods.values() for name in names)
+
+    def having(self, effect: str) -> frozenset[str]:
+        """The bare names of the functions and methods that have an effect."""
+        found = self._having.get(effect)
+        if found is None:
+            names = (re.split(r"[.:]", name)[-1] for name, row in self.rows() if effect in row)
+            found = self._having[effect] = frozenset(names)
+        return found
 
     def duck(self, name: str) -> Row | None:
         """The row of a method whose name says what it does on any receiver, or None."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from memlint.extract import Class, Definition, words
+from memlint.facts import Grad
 from memlint.parameters import Parameters
 from memlint.trace import active
 
@@ -37,6 +38,11 @@ _TARGET = re.compile(r"\w[\w.]*")
 _SUBSCRIPT = re.compile(r"\[[^\]\n]*\]?")
 _OPERATORS = ("+", "-", "*", "/")
 _ALIAS = re.compile(r"= *self\.[\w.]+ *$", re.M)
+# What a module's own methods do with a result that nobody is to differentiate.
+EVALUATES = re.compile(
+    r"detach|\.(?:item|numpy|tolist|cpu|argmax|eval|train|data|max|topk|multinomial|sort|argsort)\b|backward|grad\("
+)
+RECORDS = re.compile(r"enable_grad|set_grad_enabled|inference_mode\(False|grad_mode|requires_grad|backward")
 LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 # What begins a graph beside a module that is called.
 LEARNS = re.compile(r"requires_grad|backward")
@@ -100,15 +106,23 @@ class Likely(Parameters):
 
     def may_run(self, definition: Definition) -> bool:
         """Whether a function, or one that it calls, may call a module and do more with it than a model's own parts."""
-        if definition.cls is not None and self.is_module(definition.cls) and not self.trains(definition):
-            return False
-        return active() or self._itself_or_called(definition, self._calls_something)
+        if definition.cls is not None and self.is_module(definition.cls):
+            if not self.trains(definition) or EVALUATES.search(definition.text) is None:
+                return False
+        return self._may_record(definition) and (active() or self._itself_or_called(definition, self._calls_something))
+
+    def _may_record(self, definition: Definition) -> bool:
+        """Whether autograd may be on in a function: it is off all through it where its decorators, or the framework
+        that calls it, say so."""
+        return self.decorated_grad(definition) is not Grad.OFF or RECORDS.search(definition.text) is not None
 
     def may_keep(self, definition: Definition, how: Callable[[str], bool]) -> bool:
         """Whether a function, or one that it calls, may put something with a graph where it stays: by `stores`, or by
         `sums`."""
         cls = definition.cls
         if cls is not None and self.is_module(cls) and not self.trains(definition) and not _kept(definition.code, how):
+            return False
+        if not self._may_record(definition):
             return False
         return active() or all(
             self._itself_or_called(definition, asked)

@@ -32,8 +32,10 @@ def repeating(fn: Function, effect: str, words: tuple[str, ...]) -> Iterator[tup
 
     ``words`` are what the effect goes by: a function is read only if it says one of them, or names a helper that does.
     """
-    names = fn.project.callers_of(words)
+    names = fn.project.callers_of(words) - {"__call__"}  # who calls an object does not name what that does
     if not fn.definition.module.holds(*names) or fn.is_test or not _any_of(names).search(fn.text):
+        return
+    if not any(name.rpartition(".")[2] in names for name in fn.definition.called):
         return
     for call in fn.own("call"):
         if isinstance(call.site, ast.Call) and (does(fn, call, effect) or helps(fn, call, effect)):
@@ -67,6 +69,9 @@ def helps(fn: Function, call: Event, effect: str) -> bool:
     """Whether a function of the project is called that always does it, and runs no model: a helper to clean up."""
     helper = call.callee
     if not isinstance(helper, Definition) or helper is fn.definition:
+        return False
+    names = fn.project.library.having(effect)
+    if not any(name.rpartition(".")[2] in names for name in helper.called):
         return False
     inside = fn.project.function(helper)
     if inside.flow is None or any(True for _ in inside.events(*WORK)):
