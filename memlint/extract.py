@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -140,6 +141,14 @@ class Definition:
     def nodes(self) -> list[ast.AST]:
         """Every node that belongs to it and not to a function or class inside it, as `own_nodes` gives them."""
         return own_nodes(self.node)
+
+    @cached_property
+    def nodes_by_type(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """`nodes` of each type, in their order."""
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.nodes:
+            found[type(node)].append(node)
+        return dict(found)
 
     @cached_property
     def calls_own(self) -> bool:
@@ -329,7 +338,7 @@ class Module:
         has the file parsed once more: by then nothing may hold a piece of the old tree that is to be compared."""
         for definition in self.definitions:
             definition.parameters  # noqa: B018  asked of functions that nobody reads
-            for name in ("node", "nodes", "defaults", "annotations", "text", "own_text", "code"):
+            for name in ("node", "nodes", "nodes_by_type", "defaults", "annotations", "text", "own_text", "code"):
                 definition.__dict__.pop(name, None)
         for cls in self.every_class():
             if self.loaded:
@@ -398,7 +407,7 @@ class Module:
         self.rebound: set[str] = set()  # imports, classes and functions whose name then means what they made
         self.definitions: list[Definition] = []
         self._spelled: dict[re.Pattern[str], bool] = {}
-        self._said: dict[str, set[Definition]] = {}
+        self._said: dict[str | tuple[str, ...], set[Definition]] = {}
         tree = source.tree
         self.top: Definition = self._made(self.definition, "function", "<module>", "", tree, self)
         self._read(tree.body, None, None, "")
@@ -417,6 +426,13 @@ class Module:
     def holds(self, *words: str) -> bool:
         """Whether one of these is an identifier of the file."""
         return not self.words.isdisjoint(words)
+
+    def saying_any(self, words: tuple[str, ...]) -> set[Definition]:
+        """The functions whose text holds one of these words."""
+        found = self._said.get(words)
+        if found is None:
+            found = self._said[words] = set().union(*map(self.saying, words))
+        return found
 
     def saying(self, word: str) -> set[Definition]:
         """The functions whose text, as `Definition.text` has it, holds a word; the top level where the file does."""

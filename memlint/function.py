@@ -785,4 +785,8 @@ class Function:
         return found + [None] * (stores > len(found))
 
     def nodes_of(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
-        return (n for n in self.definition.nodes if isinstance(n, types))
+        """Its own nodes of these types, which have no subtypes, in the order of `Definition.nodes`."""
+        there = [kind for kind in types if kind in self.definition.nodes_by_type]
+        if len(there) < 2:
+            return (n for kind in there for n in self.definition.nodes_by_type[kind])
+        return (n for n in self.definition.nodes if type(n) in there)

@@ -135,8 +135,7 @@ class Knowledge:
         """Whether a function's text holds one of these words."""
         if active():  # it is to be noted who looks at which function
             return any(map(definition.says, words))
-        module = definition.module
-        return any(definition in module.saying(word) for word in words)
+        return definition in definition.module.saying_any(words)
 
     @fact
     def relevant(self, module: Module) -> bool:

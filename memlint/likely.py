@@ -48,7 +48,7 @@ LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 LEARNS = re.compile(r"requires_grad|backward")
 _HOOKED = re.compile(r"hook\w*\(([^\n]*)")
 _PLAIN = frozenset(dir(builtins)) | frozenset(keyword.kwlist)
-_ASSIGNED = re.compile(r"\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
+_ASSIGNED = re.compile(r"self\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
 _RUNS = frozenset({"forward", "__call__"})
 _RUNNERS = frozenset({"torch.utils.checkpoint.checkpoint", "map", "torch.compile"})
 

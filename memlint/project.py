@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from memlint.extract import Class, Definition
 from memlint.facts import NOTHING, Node, Value
 from memlint.flow import Flow
-from memlint.likely import Likely
+from memlint.likely import TRAINS, Likely
 from memlint.reading import Reading
 from memlint.source import Source
 from memlint.trace import active, question
@@ -69,6 +69,9 @@ class Project(Likely):
         return known
 
     def _has_to_do_with_training(self, definition: Definition) -> bool:
+        if definition.is_top:  # what its functions hold is theirs, unless it calls them
+            own = definition.own_text
+            return definition.calls_own or any(each.search(own) for each in (STORE, TRAINS, LOOP))
         if definition.cls is None or not self.is_module(definition.cls):
             if definition.cls is not None and self.class_kind(definition.cls) == "function":
                 return True  # torch.autograd.Function: its context may be called anything
