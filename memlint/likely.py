@@ -126,7 +126,7 @@ class Likely(Parameters):
             return False
         return active() or all(
             self._itself_or_called(definition, asked)
-            for asked in (lambda d: self._does(d, how), self._lasts, self._learns)
+            for asked in (self._learns, self._lasts, lambda d: self._does(d, how))
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:

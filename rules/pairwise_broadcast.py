@@ -1,15 +1,19 @@
 """The differences of all pairs of rows are materialised for a distance that needs none of them."""
 
+import re
+
 from memlint import edits
 from memlint.always import is_test
 from memlint.function import Function
 from memlint.pairwise import Pairs, pairs
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
+AXIS = re.compile(r"[\[,]\s*None\s*[,\]]|unsqueeze")  # what gives a matrix one more dimension
+
 
 @rule(code="MEM607", claim=Claim.PEAK, triggers=("None", "unsqueeze"), anywhere=True)
 def pairwise_broadcast(fn: Function) -> Findings:
-    if not fn.source.says("torch") or "-" not in fn.text or is_test(fn.source.path):
+    if not fn.source.says("torch") or "-" not in fn.text or not AXIS.search(fn.text) or is_test(fn.source.path):
         return
     if fn.source.says("cdist"):  # known here, and so not wanted there
         return
