@@ -86,7 +86,7 @@ class Modes(Callers):
             entering = self.names.method(target, "__enter__")
             guarded = entering is not None and GUARDS.search(entering.text) is not None
             return Grad.UNKNOWN if guarded else None
-        if not target.generator or GUARDS.search(target.text) is None:
+        if not target.generator:
             return None
         flow = self.flow(target)
         modes = {e.grad for e in flow.events if e.verb == "yield"} if flow is not None else set()
