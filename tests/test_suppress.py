@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from memlint.rule import Span
+from memlint.apply import edited
+from memlint.rule import Finding, Level, Span
 from memlint.source import Source, SourceError
-from memlint.suppress import comments, ignoring
+from memlint.suppress import comments, ignoring, suppress
 
 
 def found(project: Path, memlint: Run, text: str, *arguments: str) -> list[tuple[int, str]]:
@@ -115,3 +116,36 @@ def test_a_line_nested_beyond_comparison_is_offered_no_comment() -> None:
         pytest.skip("this Python does not read it")
     finally:
         sys.setrecursionlimit(limit)
+
+
+WRITTEN = {
+    "f(1)\ng(2)\n": "f(1)  # memlint: ignore[a-rule]\ng(2)\n",
+    "f(1)  # memlint: ignore[other]\ng(2)\n": "f(1)  # memlint: ignore[other, a-rule]\ng(2)\n",
+    "f[1]# memlint: ignore[other]\ng(2)\n": "f[1]# memlint: ignore[other, a-rule]\ng(2)\n",
+    "f(1)  # noqa: MEM101\ng(2)\n": "f(1)  # noqa: MEM101  # memlint: ignore[a-rule]\ng(2)\n",
+    "f(1)\ng(2)  # memlint: ignore[other]\n": "f(1)  # memlint: ignore[a-rule]\ng(2)  # memlint: ignore[other]\n",
+    "f(1)\ng(2)  # said\n": "f(1)  # memlint: ignore[a-rule]\ng(2)  # said\n",
+    "f('''\n''')\ng(2)\n": None,
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_a_comment_is_put_on_the_line_or_into_the_comment_that_is_there(text: str) -> None:
+    source = Source("a.py", text)
+    edit = ignoring(source, Span(1, 1, 1, 3), "a-rule")
+    assert (None if edit is None else edited(source, [edit])) == WRITTEN[text]
+
+
+def test_a_comment_that_silences_nothing_is_taken_out() -> None:
+    source = Source("a.py", "f(1)  # memlint: ignore\ng(2)  # memlint: ignore[one]\n")
+    bare, named = suppress(source, [])
+    assert (bare.message, bare.span.line) == ("the comment suppresses nothing", 1)
+    assert bare.fix is not None and bare.fix.title == "Remove the comment"
+    assert edited(source, bare.fix.edits) == "f(1)\ng(2)  # memlint: ignore[one]\n"
+    assert named.message == "the comment suppresses no finding of one"
+
+
+def test_a_comment_silences_its_own_statement_alone() -> None:
+    source = Source("a.py", "if x:\n    f(1)  # memlint: ignore[a-rule]\ng(2)\n")
+    findings = [Finding("MEM999", "a-rule", Level.NOTE, "a.py", Span(line, 1, line, 2), "said") for line in (2, 3)]
+    assert list(suppress(source, findings)) == findings[1:]

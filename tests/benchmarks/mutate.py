@@ -1,6 +1,6 @@
 """Change memlint in small ways, one at a time, and see that a test notices.
 
-    python tests/benchmarks/mutate.py [--sample N] [--seed N] [--jobs N] [--again] [--write FILE.json] [FILE …]
+    python tests/benchmarks/mutate.py [--sample N] [--seed N] [--jobs N] [--again [NAME]] [--write FILE.json] [FILE …]
 
 A mutant is a file of `rules/` (all of them, where none is named) or of `memlint/` with one change: mutmut's operators
 (it must be installed), and those of `OPERATORS` here. Each is loaded into a fork of this process and held against what
@@ -8,12 +8,13 @@ the file as it stands gives, until something differs:
 
 - a rule: its page's blocks word for word (`tests/told.py`), its page as a test, its cases where they lie beside this
   checkout, the folders of `fixtures/projects`, and the other rules' pages, on which it must not speak;
-- another module: the same of every page that runs the changed line; or, where no page can tell, the tests that `TESTS`
-  names.
+- another module: the same of every page, case and project that runs the changed line, its own `tests/test_NAME.py`, and
+  the tests of what is kept from one edit to the next; or, where no page can tell, the tests that `TESTS` names.
 
 A mutant that nothing tells from the original survived. `--write` keeps the counts and the survivors; a survivor that
 somebody has judged, with a ``reason`` in the file, keeps it when the command runs again, and the exit status is 1 as
-long as one has none. `--again` tries only the survivors, after tests were added.
+long as one has none. `--again` tries only the survivors, after tests were added; with a NAME, only against what is
+called so (`tests`, say), where all the rest has been held against them before.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-SECONDS = 20  # that a mutant may take; more, and it counts as noticed
+SECONDS = 60  # that a mutant may take; more, and it counts as noticed: several times what all that is looked at takes
 TESTS = {
     "baseline": ["test_baseline.py"],
     "config": ["test_config.py"],
@@ -56,6 +57,9 @@ TESTS = {
     "target": ["test_target.py"],
 }
 """What is held against a module that no page can tell anything of, by its name."""
+
+KEPT = ["test_room.py", "test_workspace.py"]
+"""What is held against the other modules beside pages: facts that are dropped for room, or when a file is edited."""
 
 MEMBERS = {
     "Level": ("NOTE", "WARNING", "ERROR"),
@@ -202,8 +206,7 @@ def rule_probes(path: Path) -> list[Probe]:
     page = path.with_suffix(".md")
     probes: list[Probe] = [("told", lambda: told(page)), ("page", lambda: run_page(page))]
     probes.append(("tests", lambda: told(page, "tests/")))
-    cases = sorted((ROOT / ".." / "shared" / "cases" / path.stem.replace("_", "-")).glob("[0-9]*"))
-    probes += [(f"cases {case.name}", lambda case=case: run_case(case)) for case in cases]  # type: ignore[misc]
+    probes += [(f"cases {case.name}", lambda case=case: run_case(case)) for case in cases(path.stem)]  # type: ignore[misc]
     probes += [(f"projects {folder.name}", lambda folder=folder: run_case(folder)) for folder in projects()]  # type: ignore[misc]
     words = [word for rule in only for word in rule.triggers]
     others = [
@@ -213,6 +216,11 @@ def rule_probes(path: Path) -> list[Probe]:
     ]
     probes += [(f"others {other.stem}", lambda other=other: run_page(other)) for other in others]  # type: ignore[misc]
     return probes
+
+
+def cases(stem: str = "*") -> list[Path]:
+    """The cases of a rule, or of all of them, where they lie beside this checkout."""
+    return sorted((ROOT / ".." / "shared" / "cases").glob(f"{stem.replace('_', '-')}/[0-9]*"))
 
 
 def projects() -> list[Path]:
@@ -268,16 +276,20 @@ def module_probes(path: Path) -> list[Probe]:
     pages = sorted(registry.rules_folder().glob("*.md"))
     probes: list[Probe] = [(f"told {page.stem}", lambda page=page: told(page)) for page in pages]  # type: ignore[misc]
     probes += [(f"page {page.stem}", lambda page=page: run_page(page)) for page in pages]  # type: ignore[misc]
+    probes += [(f"cases {case}", lambda case=case: run_case(case)) for case in cases()]  # type: ignore[misc]
     probes += [(f"projects {folder.name}", lambda folder=folder: run_case(folder)) for folder in projects()]  # type: ignore[misc]
-    return probes
+    own = [f"test_{path.stem}.py"] if (ROOT / "tests" / f"test_{path.stem}.py").exists() else []
+    probes += [(f"tests {name}", lambda name=name: tested(name)) for name in own]  # type: ignore[misc]
+    return probes + [(f"kept {name}", lambda name=name: tested(name)) for name in KEPT]
 
 
 def tested(name: str) -> bool:
     """Whether a file of tests passes."""
     import pytest
 
+    quietly = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]  # the same examples every time
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests" / name)]) == 0
+        return pytest.main([*quietly, str(ROOT / "tests" / name)]) == 0
 
 
 def forked(work: Callable[[], object], seconds: float) -> tuple[str, Any]:
@@ -309,7 +321,7 @@ def baseline(path: Path, probes_of: Callable[[Path], list[Probe]], lines: bool) 
     """Each probe of a file with what it gives and, where ``lines`` are wanted, the lines of the file that it runs."""
     given = []
     for name, probe in probes_of(path):
-        if lines and not name.startswith("tests "):
+        if lines and not name.startswith(("tests ", "kept ")):
             measured = importlib.import_module("coverage").Coverage(
                 data_file=None, include=[str(path)], config_file=False
             )
@@ -337,17 +349,20 @@ def noticed(
     return {"ended": str(name), "failed": "error", "timeout": "timeout"}[fate]
 
 
-def run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None) -> dict[str, Any]:
+def run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str) -> dict[str, Any]:
     """Counts and survivors of one file; with an ``old`` entry, only its survivors are tried again."""
     with tempfile.TemporaryDirectory(prefix="memlint-mutate-") as scratch:
         tempfile.tempdir = scratch
-        return _run_file(path, sample, seed, old)
+        return _run_file(path, sample, seed, old, only)
 
 
-def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None) -> dict[str, Any]:
+def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str) -> dict[str, Any]:
     started = time.perf_counter()
     is_rule = path.parent.name == "rules"
-    probes_of = rule_probes if is_rule else module_probes
+
+    def probes_of(path: Path) -> list[Probe]:
+        return [probe for probe in (rule_probes if is_rule else module_probes)(path) if probe[0].startswith(only)]
+
     if is_rule:
         keep_projects()
     else:
@@ -356,8 +371,7 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
     all_ = mutants(path.read_text(encoding="utf-8"))
     tried = all_
     if old is not None:
-        again = {key("", survivor) for survivor in old["survivors"]}
-        tried = [m for m in all_ if ("", m.function, m.before, m.after) in again]
+        tried = once_more(all_, old["survivors"])
     elif sample is not None and len(all_) > sample:
         tried = sorted(random.Random(f"{seed}{path.name}").sample(all_, sample), key=lambda m: m.line)
     if is_rule:
@@ -377,7 +391,10 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
         wanted = {
             name: text
             for name, text, lines in first
-            if is_rule or name.startswith("tests ") or not loads.isdisjoint(span) or not set(lines).isdisjoint(span)
+            if is_rule
+            or name.startswith(("tests ", "kept "))
+            or not loads.isdisjoint(span)
+            or not set(lines).isdisjoint(span)
         }
         name = noticed(path, mutant, probes_of, wanted, SECONDS)
         by[name.split()[0] if name else "survived"] += 1
@@ -397,6 +414,16 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
     }
 
 
+def once_more(all_: list[Mutant], survivors: list[dict[str, Any]]) -> list[Mutant]:
+    """The mutants that survived before, wherever their lines are now: of several alike, the nearest."""
+    found: list[Mutant] = []
+    for survivor in survivors:
+        alike = [m for m in all_ if ("", m.function, m.before, m.after) == key("", survivor) and m not in found]
+        if alike:
+            found.append(min(alike, key=lambda m: abs(m.line - survivor["line"])))
+    return sorted(found, key=lambda m: m.line)
+
+
 def key(file: str, survivor: dict[str, Any]) -> tuple[str, ...]:
     """What a survivor is told by when lines have moved."""
     return file, survivor["function"], survivor["before"], survivor["after"]
@@ -408,7 +435,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, help="mutants of each file at most (all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--again", action="store_true", help="only the survivors that the file to write knows of")
+    parser.add_argument(
+        "--again", nargs="?", const="", metavar="NAME", help="only the survivors that the file to write knows of"
+    )
     parser.add_argument("--write", type=Path, metavar="FILE.json")
     parser.add_argument("files", nargs="*", type=Path)
     options = parser.parse_args(arguments)
@@ -425,9 +454,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_ = 0
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=1) as pool:
-        known = [old.get(f.relative_to(ROOT).as_posix()) if options.again else None for f in files]
+        known = [old.get(f.relative_to(ROOT).as_posix()) if options.again is not None else None for f in files]
         count = len(files)
-        for entry in pool.map(run_file, files, [options.sample] * count, [options.seed] * count, known):
+        settings = [options.sample] * count, [options.seed] * count, known, [options.again or ""] * count
+        for entry in pool.map(run_file, files, *settings):
             survived = entry["survivors"]
             print(f"{entry['file']}: {entry['tried']} mutants, {len(survived)} survived, {entry['seconds']} s")
             for survivor in survived:
