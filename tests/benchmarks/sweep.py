@@ -66,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", metavar="FOLDER", help=argparse.SUPPRESS)  # a child's: repair a copy step by step
     parser.add_argument("--unsafe", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.write and given.write.suffix != ".json":
+        parser.error(f"--write={given.write}: not a JSON file; a tree goes before --write")
     if given.rounds:
         json.dump(in_rounds(Path(given.rounds), given.trees, given.unsafe), sys.stdout)
         return 0
