@@ -141,6 +141,8 @@ def may_hoard(fn: Function) -> bool:
     text = fn.definition.code
     if "for " not in text and "while " not in text:
         return False
+    if not fn.project.may_place(fn.definition):
+        return False
     return any(_collects(fn, node) for node in fn.nodes_of(*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp))
 
 

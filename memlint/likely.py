@@ -43,6 +43,7 @@ EVALUATES = re.compile(
     r"detach|\.(?:item|numpy|tolist|cpu|argmax|eval|train|data|max|topk|multinomial|sort|argsort)\b|backward|grad\("
 )
 RECORDS = re.compile(r"enable_grad|set_grad_enabled|inference_mode\(False|grad_mode|requires_grad|backward")
+DEVICES = re.compile(r"cuda|device|\.to\(|gpu|accelerat|fabric")
 LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 # What begins a graph beside a module that is called.
 LEARNS = re.compile(r"requires_grad|backward")
@@ -127,6 +128,12 @@ class Likely(Parameters):
         return active() or all(
             self._itself_or_called(definition, asked)
             for asked in (self._learns, self._lasts, lambda d: self._does(d, how))
+        )
+
+    def may_place(self, definition: Definition) -> bool:
+        """Whether a function, or one that it calls, may put something on a device: by a module, or by saying so."""
+        return active() or self._itself_or_called(
+            definition, lambda d: self._calls_something(d) or DEVICES.search(d.code) is not None
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:

@@ -77,3 +77,91 @@ def test_every_method_that_adds_to_a_container_is_one_that_may_grow_it() -> None
     assert {
         name.rpartition(".")[2].rpartition(":")[2] for name, row in shipped().rows() if row.effects & adds
     } <= ADDERS
+
+
+LAYERS = """\
+import math
+
+import torch
+from torch import nn
+
+
+def widths(base, depth, ratio=1.0):
+    found = []
+    for stage in range(depth):
+        found.append(int(base * ratio) * 2**stage)
+    return found
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, hidden=None, act=nn.GELU):
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden or width)
+        self.act = act()
+        self.fc2 = nn.Linear(hidden or width, width)
+
+    def forward(self, x):
+        return self.fc2(self.act(self.fc1(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, width, drop=0.0):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.mlp = Mlp(width, 4 * width)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x):
+        shape = x.shape
+        x = x.reshape(shape[0], -1, shape[-1])
+        x = x + self.drop(self.mlp(self.norm(x)))
+        return x.reshape(shape)
+
+
+class Encoder(nn.Module):
+    def __init__(self, base=64, depth=4):
+        super().__init__()
+        self.stages = nn.ModuleList()
+        for width in widths(base, depth):
+            self.stages.append(Block(width))
+        self.head = nn.Linear(widths(base, depth)[-1], 10)
+
+    def reset_head(self, classes):
+        self.head = nn.Linear(self.head.in_features, classes)
+
+    def forward_features(self, x, every=False):
+        found = []
+        for number, stage in enumerate(self.stages):
+            x = stage(x)
+            if every or number == len(self.stages) - 1:
+                found.append(x)
+        return found
+
+    def forward(self, x):
+        return self.head(self.forward_features(x)[-1].mean(dim=1))
+
+
+def renamed(state, prefix="module."):
+    out = {}
+    for key, value in state.items():
+        if key.startswith(prefix):
+            key = key[len(prefix) :]
+        if key.endswith("scale"):
+            value = value / math.sqrt(value.shape[-1])
+        out[key] = value
+    return out
+
+
+def small_encoder(**options):
+    return Encoder(**dict({"base": 32}, **options))
+"""
+"""Parts of a model, and what puts them together: nothing here trains, evaluates, or keeps anything."""
+
+
+def test_parts_of_a_model_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most code is of this kind, and to read a function takes some twenty times as long as to parse it."""
+    read: list[str] = []
+    monkeypatch.setattr(Project, "_read", lambda self, definition, *rest: read.append(definition.full_name))
+    (tmp_path / "layers.py").write_text(LAYERS)
+    assert check_paths([str(tmp_path)], Options(cache=False, jobs=1)).findings == []
+    assert read == []
