@@ -184,6 +184,8 @@ class Flow(Evaluating):
                 self.grad = mode
             if item.optional_vars is not None:
                 entered = value if value.kind not in ("context", "unknown") or value.objs else UNKNOWN
+                if value.kind == "context" and value.deps:  # a loss, scaled for its backward
+                    entered = Value("tensor", value.deps)
                 self.assign(item.optional_vars, entered, node)
         self.block(node.body)
         self.grad = grad
