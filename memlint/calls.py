@@ -549,8 +549,12 @@ class Calling(Reading):
         if "freeze" in effects or "requires_grad" in effects or "unfreeze" in effects:
             flag = args[0] if args else keywords.get("requires_grad", Value("bool", const=True))
             if flag.const is False:
+                made = receiver.kind == "unknown" and not receiver.objs
+                if made:  # nobody knows what it is, but it is frozen from here on
+                    receiver = receiver.but(objs=(self.make("unknown", node),))
                 self.freeze(receiver, node)
-            elif flag.const is True and receiver.kind not in ("module", "parameter", "parameters"):
+                return receiver if made else None
+            if flag.const is True and receiver.kind not in ("module", "parameter", "parameters"):
                 target = (
                     node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
                 )
