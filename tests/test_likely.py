@@ -159,7 +159,7 @@ def small_encoder(**options):
 
 
 def test_parts_of_a_model_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most code is of this kind, and to read a function takes some twenty times as long as to parse it."""
+    """Most code is of this kind, and reading is what takes time."""
     read: list[str] = []
     monkeypatch.setattr(Project, "_read", lambda self, definition, *rest: read.append(definition.full_name))
     (tmp_path / "layers.py").write_text(LAYERS)
