@@ -24,26 +24,22 @@ MEMORY = 3 << 30  # bytes that readings and trees may take together, about; half
 OF_READING = 2_000  # … for each node and each event, with what hangs on it
 FOREIGN = frozenset("paddle mindspore mxnet jax flax chainer oneflow jittor megengine tinygrad mlx".split())
 TENSOR_WORDS = frozenset(
-    [
-        "torch",
-        "lightning",
-        "pytorch_lightning",
-        "tensorflow",
-        "keras",
-        "transformers",
-        "trl",
-        "accelerate",
-        "fastai",
-        "ignite",
-        "mmengine",
-        "deepspeed",
-        "backward",
-        "zero_grad",
-        "no_grad",
-        "state_dict",
-        "pyplot",
-    ]
+    "torch pytorch_lightning tensorflow keras trl fastai mmengine deepspeed zero_grad no_grad state_dict pyplot".split()
 )
+ENGLISH = frozenset("lightning transformers accelerate ignite".split())  # libraries, if they are imported
+
+
+def of_tensors(module: Module) -> bool:
+    """Whether a file says itself that it has to do with tensors."""
+    if not TENSOR_WORDS.isdisjoint(module.words) or ("backward" in module.words and "backward(" in module.source.text):
+        return True
+    return not ENGLISH.isdisjoint(module.words) and not ENGLISH.isdisjoint(t.partition(".")[0] for t in targets(module))
+
+
+def targets(module: Module) -> list[str]:
+    """The dotted names that a file imports, its functions included."""
+    inside = (target for definition in module.definitions for target in definition.imports.values())
+    return [*module.imports.values(), *module.stars, *inside]
 
 
 class Knowledge:
@@ -141,15 +137,15 @@ class Knowledge:
     def relevant(self, module: Module) -> bool:
         """Whether a file has to do with tensors: it says so itself, or imports a file of the project that does."""
         with unseen():
-            targets = [*module.imports.values(), *(t for d in module.definitions for t in d.imports.values())]
+            imported = targets(module)
             if not FOREIGN.isdisjoint(module.words):
-                roots = {target.partition(".")[0] for target in targets}
-                if not roots.isdisjoint(FOREIGN) and roots.isdisjoint(TENSOR_WORDS):
+                roots = {target.partition(".")[0] for target in imported}
+                if not roots.isdisjoint(FOREIGN) and roots.isdisjoint(TENSOR_WORDS | ENGLISH):
                     return False  # tensors, but not those that the rules know
-            if not TENSOR_WORDS.isdisjoint(module.words):
+            if of_tensors(module):
                 return True
-            for target in targets:
+            for target in imported:
                 other = self.names.module(target, module) or self.names.module(target.rpartition(".")[0], module)
-                if other is not None and other is not module and not TENSOR_WORDS.isdisjoint(other.words):
+                if other is not None and other is not module and of_tensors(other):
                     return True
         return False

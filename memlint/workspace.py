@@ -22,7 +22,7 @@ from memlint.config import Configs
 from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, Value
 from memlint.files import discover, shown
-from memlint.knowledge import TENSOR_WORDS
+from memlint.knowledge import of_tensors
 from memlint.names import Names
 from memlint.parameters import FEW
 from memlint.project import Project
@@ -394,7 +394,7 @@ class _Looks:
         self.lines = module.source.lines
         self.stars = list(module.stars)
         self.words = module.words
-        self.tensors = not TENSOR_WORDS.isdisjoint(self.words)
+        self.tensors = of_tensors(module)
         self.texts = {d: d.text for d in module.definitions if d is not module.top}
         inside: set[int] = set()
         for _, first, last in module._extents:

@@ -19,6 +19,23 @@ def test_a_file_that_says_one_of_these_words_matters(word: str) -> None:
     assert not project.relevant(module_of(project, "b.py"))
 
 
+@pytest.mark.parametrize("word", sorted(knowledge.ENGLISH))
+def test_a_library_with_a_word_of_english_for_a_name_matters_where_it_is_imported(word: str) -> None:
+    text = f"def f():\n    from {word} import g\n"
+    project = project_of(
+        {"a.py": text, "b.py": f"import x  # {word}s it\n{word} = 1\n", "c.py": f"from {word} import *\n"}
+    )
+    assert project.relevant(module_of(project)) and project.relevant(module_of(project, "c.py"))
+    assert not project.relevant(module_of(project, "b.py"))
+
+
+def test_backward_matters_where_it_is_called() -> None:
+    project = project_of(
+        {"a.py": "def f(loss):\n    loss.backward()\n", "b.py": "x = 1  # kept for backward compatibility\n"}
+    )
+    assert project.relevant(module_of(project)) and not project.relevant(module_of(project, "b.py"))
+
+
 def test_a_file_of_another_framework_does_not_matter() -> None:
     project = project_of({"a.py": "import paddle\n\nloss.backward()\n", "b.py": "import paddle, torch\n"})
     assert not project.relevant(module_of(project))
