@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 _HEAD = struct.Struct("!IQ")  # number of a piece of work, and the length of what follows
-_TURN = struct.Struct("!I")
+_TURN = struct.Struct("!II")  # first of some pieces of work that follow one another, and how many
 
 
 def processors() -> int:
@@ -35,7 +35,7 @@ def shared_out(work: Callable[[int], Result], count: int, jobs: int) -> Iterator
     What ``work`` changes in memory stays in the process that did it. A result has to be picklable. What a process that
     dies owes is done here. ``work`` must not raise.
     """
-    turns = _turns(count)
+    turns = _turns(count, jobs)
     with selectors.DefaultSelector() as selector:
         children = []
         for _ in range(jobs):
@@ -72,12 +72,20 @@ def shared_out(work: Callable[[int], Result], count: int, jobs: int) -> Iterator
         yield number, work(number)
 
 
-def _turns(count: int) -> int:
-    """A file that holds the numbers of all pieces of work: whoever reads the next one has it to do."""
+def _turns(count: int, jobs: int) -> int:
+    """A file that holds all pieces of work, run by run: whoever reads the next one has it to do.
+
+    Pieces that follow one another have much in common, so that it pays if one process does them. The runs get shorter
+    towards the end, where all are to be done at the same time.
+    """
     import tempfile
 
     with tempfile.TemporaryFile() as file:
-        file.write(b"".join(map(_TURN.pack, range(count))))
+        first = 0
+        while first < count:
+            size = max(1, (count - first) // (2 * jobs))
+            file.write(_TURN.pack(first, size))
+            first += size
         file.flush()
         file.seek(0)
         return os.dup(file.fileno())  # processes that inherit it share its place
@@ -88,11 +96,12 @@ def _serve(work: Callable[[int], Any], turns: int, writer: int) -> None:
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever is in front of the terminal ends all of them
         while turn := os.read(turns, _TURN.size):
-            (number,) = _TURN.unpack(turn)
-            data = pickle.dumps(work(number), pickle.HIGHEST_PROTOCOL)
-            data = _HEAD.pack(number, len(data)) + data
-            while data:
-                data = data[os.write(writer, data) :]
+            first, size = _TURN.unpack(turn)
+            for number in range(first, first + size):
+                data = pickle.dumps(work(number), pickle.HIGHEST_PROTOCOL)
+                data = _HEAD.pack(number, len(data)) + data
+                while data:
+                    data = data[os.write(writer, data) :]
     finally:
         os._exit(0)
 
