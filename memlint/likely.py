@@ -98,6 +98,18 @@ def _kept(code: str, how: Callable[[str], bool]) -> bool:
     return bool(aliases) and not aliases.isdisjoint((_NAME_STORES if how is stores else _NAME_SUMS).findall(code))
 
 
+def _binds(definition: Definition, name: str) -> bool:
+    """Whether a function, or one around it, may give a name a meaning of its own; that of ``self`` is known."""
+    where: Definition | None = definition
+    while where is not None:
+        if name in where.parameters:
+            return not (where.bound and name == where.positional[0])
+        if any(form in where.code for form in (f"{name} =", f"for {name} ", f" as {name}")):
+            return True
+        where = where.outer
+    return False
+
+
 class Likely(Parameters):
     """Questions that words and names alone answer. No settles it; yes says only that the function has to be read."""
 
@@ -187,28 +199,21 @@ class Likely(Parameters):
                 continue
             if last in _RUNS:
                 runs = True
-            found = self.names.named(name, definition) if head or not dotted else None
+            found = None
+            if (head or not dotted) and not _binds(definition, name.partition(".")[0]):
+                found = self.names.named(name, definition)
             if isinstance(found, str):
                 runs = runs or self.library.canonical(found) in _RUNNERS
-                continue
-            if isinstance(found, Class):
-                continue  # what is only being put together neither runs nor keeps anything of its maker
-            if isinstance(found, Definition):
+            elif isinstance(found, Definition):
                 helpers.append(found)
-                runs = runs or name in definition.parameters
+            elif isinstance(found, Class):
+                pass  # what is only being put together neither runs nor keeps anything of its maker
             elif not dotted:
                 runs = True
-            elif me and head == me:
-                runs = runs or last in self._layers or last not in self._known_methods
-                methods.append(last)
             else:
-                runs = runs or (last not in self._known_methods and self._may_be_layer(last, definition))
+                runs = runs or last not in self._known_methods or bool(me and head == me and last in self._layers)
                 methods.append(last)
         return runs
-
-    def _may_be_layer(self, name: str, definition: Definition) -> bool:
-        """Whether ``x.name`` may be a module: some class has an attribute of that name, or it is used as an object."""
-        return name in self._layers or f".{name}." in definition.code
 
     @cached_property
     def _known_methods(self) -> frozenset[str]:

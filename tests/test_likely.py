@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from known import module_of, project_of
 
 from memlint.check import Options, check_paths
 from memlint.extract import Definition
@@ -165,3 +166,34 @@ def test_parts_of_a_model_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "layers.py").write_text(LAYERS)
     assert check_paths([str(tmp_path)], Options(cache=False, jobs=1)).findings == []
     assert read == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from lib import net\n\n\ndef f(net, x):\n    net(x)\n",
+        "from lib import net\n\n\ndef f(x):\n    net = net.build()\n    net(x)\n",
+        "def net():\n    pass\n\n\ndef f(nets, x):\n    for net in nets:\n        net(x)\n",
+        "def f(x, layer):\n    def inner():\n        layer(x)\n    return inner\n",
+        "def f(x, nets):\n    nets[0](x)\n",
+        "def f(x, trainer):\n    trainer.model(x)\n",
+        "class A:\n    def __init__(self):\n        self.norm = 1\n\n    def f(self, x):\n        self.norm(x)\n",
+    ],
+)
+def test_what_may_call_a_module(text: str) -> None:
+    project = project_of({"a.py": text})
+    module = module_of(project)
+    assert any(map(project.may_run, module.definitions))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from lib import load\n\n\ndef f(x):\n    return load(x)\n",
+        "def f(x):\n    return x.norm(dim=-1), len(x), [str(y) for y in x]\n",
+        "def g(x):\n    return x + 1\n\n\ndef f(x):\n    return g(x).view(-1)\n",
+    ],
+)
+def test_what_calls_none(text: str) -> None:
+    project = project_of({"a.py": text})
+    assert not any(map(project.may_run, module_of(project).definitions))
