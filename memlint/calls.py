@@ -394,7 +394,7 @@ class Calling(Reading):
             if "device" in keywords
             else self.placed(inputs)
         )
-        kind = returns
+        kind = "number" if returns == "shape" and args else returns  # `x.size(0)`
         if row.items and row.of == "elements" and receiver is not UNKNOWN:  # pairs, one for each entry
             obj = self.make("iterator", node or self.stmt)
             held = self.element(receiver, node)

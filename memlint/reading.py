@@ -426,7 +426,7 @@ class Reading:
             return self.entry_of(value, UNKNOWN)
         if value.kind in ("tensor", "indices"):
             return Value(value.kind, value.deps, view=True, device=value.device)
-        if value.kind == "number" or value.kind == "range":
+        if value.kind in ("number", "range", "shape"):
             return Value("number")
         if value.kind in ("loader", "dataset"):
             return Value("unknown", device="host", type="batch")
