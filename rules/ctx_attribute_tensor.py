@@ -17,6 +17,8 @@ def ctx_attribute_tensor(fn: Function) -> Findings:
     cls = definition.cls
     if cls is None or definition.name not in ("forward", "setup_context") or not definition.positional:
         return
+    if not definition.static:
+        return  # for a torch before 1.5, which saves inputs and outputs alone
     project = fn.project
     if FUNCTION not in [project.library.canonical(b) for b in project.names.library_bases(cls)]:
         return
