@@ -330,7 +330,15 @@ class Function:
             return False
         if helper._switched_off(own):
             return True
-        return not helper.needless(own) and helper.fate((own.node,)) is Answer.YES
+        return not (helper.needless(own) or helper._spares(own)) and helper.fate((own.node,)) is Answer.YES
+
+    def _spares(self, forward: Event) -> bool:
+        """Whether there is a way past a forward, by one of the conditions that it stands under, on which none runs."""
+        ways = [set(e.guards) for e in self.forwards]
+        return any(
+            not any({*forward.guards[:depth], (test, not side)} <= way for way in ways)
+            for depth, (test, side) in enumerate(forward.guards)
+        )
 
     def _switched_off(self, event: Event) -> bool:
         """Whether some caller switches autograd off around a forward that has whatever mode its caller has."""
