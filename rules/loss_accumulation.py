@@ -21,7 +21,18 @@ def loss_accumulation(fn: Function) -> Findings:
             continue
         if not fn.running(total) or not fn.trains_on(total.value) or fn.needless_graph(total.value):
             continue
+        if _within_one(fn, total):
+            continue
         yield _finding(fn, total, spent)
+
+
+def _within_one(fn: Function, total: Event) -> bool:
+    """Whether it adds up parts of what one forward gives, anew for each: the loss keeps as much, for as long."""
+    if not any(fn.restarted(total.name, loop) for loop in total.loops[:-1]):
+        return False
+    nodes = set(fn.nodes(total.value))
+    forwards = [f for f in fn.forwards if f.node in nodes]
+    return bool(forwards) and all(total.loops[-1] not in f.loops for f in forwards)
 
 
 def _finding(fn: Function, total: Event, spent: bool) -> Finding:
