@@ -341,9 +341,13 @@ def _loads_in(test: ast.expr) -> list[ast.expr]:
 
 
 def _first_round(test: ast.expr) -> bool:
-    """``if i == 0``, ``if i > 0``, ``if first``: the first round starts the result, the others make it longer."""
+    """``if i == 0``, ``if i > 0``, ``if first``: the first round starts the result, the others make it longer. What
+    ``if i % 100 == 0`` asks comes back."""
     return isinstance(test, ast.Name) or (
-        isinstance(test, ast.Compare) and len(test.comparators) == 1 and isinstance(test.comparators[0], ast.Constant)
+        isinstance(test, ast.Compare)
+        and len(test.comparators) == 1
+        and isinstance(test.comparators[0], ast.Constant)
+        and not any(isinstance(n, ast.Mod) for n in ast.walk(test.left))
     )
 
 
