@@ -41,6 +41,8 @@ def discarded(fn: Function) -> Iterator[Event]:
             continue
         if isinstance(event.callee, Definition) or (tensor.kind == "unknown" and _defined(fn, attr)):
             continue  # a method of the project's own may change the object
+        if _is_shown(fn, event.stmt):
+            continue
         if attr != "detach" and (_is_wait(fn, event) or not _used_after(fn, lifetimes, event)):
             continue
         yield event
@@ -91,6 +93,15 @@ def _defined(fn: Function, method: str) -> bool:
         for module in names.modules.values()
         for cls in names.classes(module)
     )
+
+
+def _is_shown(fn: Function, stmt: ast.AST) -> bool:
+    """Whether a notebook shows what a statement gives: it is the last of its cell."""
+    body = getattr(fn.parents[stmt], "body", [])
+    if not fn.source.is_notebook or not isinstance(fn.parents[stmt], ast.Module):
+        return False
+    cells = [fn.source.cell_of(s.lineno) for s in body[body.index(stmt) :][:2]]
+    return len(set(cells)) == len(cells)
 
 
 def _is_wait(fn: Function, event: Event) -> bool:

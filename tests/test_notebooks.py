@@ -268,3 +268,19 @@ def train(model, loader, optimizer, epochs):
     (tmp_path / "train.py").write_text(text)
     report = check_paths([str(tmp_path)], Options(select=("figure-not-closed",), cache=False))
     assert [Path(finding.path).name for finding in report.findings] == ["train.py"]
+
+
+def test_what_a_cell_shows_is_not_thrown_away(tmp_path: Path) -> None:
+    sources = ["import torch\nrows = torch.rand(4, 4)", "rows.cuda()", "rows.cuda()\nprint(rows.mean())"]
+    book = {
+        "cells": [
+            {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source}
+            for source in sources
+        ],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    (tmp_path / "moves.ipynb").write_text(json.dumps(book))
+    report = check_paths([str(tmp_path)], Options(select=("discarded-detach",), cache=False))
+    assert [finding.cell for finding in report.findings] == [3]
