@@ -74,6 +74,7 @@ class Knowledge:
         self._classed = 0
         self._namesakes: defaultdict[str, list[Definition]] | None = None
         self._calling: dict[Definition, bool] = {}
+        self._bound: dict[Definition, frozenset[str]] = {}
         self._doing: dict[tuple[Definition, Callable[[str], bool]], bool] = {}
         self._called: dict[Definition, tuple[list[Definition], list[str]]] = {}
 

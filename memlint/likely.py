@@ -22,22 +22,24 @@ TRAINING = tuple(
     DDP except profile foreach load cycle( save(""".split()
 )  # one of which stands in whatever `TRAINS` matches
 # How something is put away, and how it is added to what there is: of an attribute of ``self``, and of a bare name.
+# None of the patterns looks further than some 200 characters: a line may hold a megabyte.
 _ADDS = (
     r"\.(?:append|appendleft|extend|extendleft|insert|add|put|put_nowait|update|setdefault|register_buffer"
     r"|add_param_group)\("
 )
-_STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]*=(?!=)|^[ \t]*\) *=(?!=)", re.M)
-_SELF_STORES = re.compile(rf"self\.\w[\w.]*(?:\[[^\n]*\] *=(?!=)|(?:\[[^\n]*\])?{_ADDS}| *\+=)")
-_NAME_STORES = re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]*\] *=(?!=))")
+_STORES = re.compile(_ADDS + r"|\+=|\][^\n=()]{0,200}=(?!=)|^[ \t]*\) *=(?!=)", re.M)
+_SELF_STORES = re.compile(rf"self\.\w[\w.]*(?:\[[^\n]{{0,200}}\] *=(?!=)|(?:\[[^\n]{{0,200}}\])?{_ADDS}| *\+=)")
+_NAME_STORES = re.compile(rf"\b(\w+)(?:{_ADDS}| *\+=|\[[^\n]{{0,200}}\] *=(?!=))")
 _IN_PLACE = re.compile(r"\.\w+_\(")
-_SELF_SUMS = re.compile(r"self\.\w[\w.]*(?:\[[^\n]*\])?(?: *[-+*/@&|%]=|\.\w+_\()")
+_SELF_SUMS = re.compile(r"self\.\w[\w.]*(?:\[[^\n]{0,200}\])?(?: *[-+*/@&|%]=|\.\w+_\()")
 _NAME_SUMS = re.compile(r"\b(\w+)(?: *[-+*/@&|%]=|\.\w+_\()")
 _AUGMENTED = ("+=", "-=", "*=", "/=", "@=", "&=", "|=", "%=")
-_ASSIGNMENT = re.compile(r"(?:^|[:;])[ \t]*(\w[^=\n;(]*?) *=(?!=)", re.M)
+_ASSIGNMENT = re.compile(r"(?:^|[:;])[ \t]*(\w[^=\n;(]{0,200}?) *=(?!=)", re.M)
 _TARGET = re.compile(r"\w[\w.]*")
 _SUBSCRIPT = re.compile(r"\[[^\]\n]*\]?")
 _OPERATORS = ("+", "-", "*", "/")
-_ALIAS = re.compile(r"= *self\.[\w.]+ *$", re.M)
+_ALIAS = re.compile(r"\b(\w+) *= *self\.[\w.]+ *$", re.M)
+_BOUND = re.compile(r"\b(\w+) *=(?!=)|\bas (\w+)|\bfor ([^\n]{1,200}?) in\b")
 # What a module's own methods do with a result that nobody is to differentiate.
 EVALUATES = re.compile(
     r"detach|\.(?:item|numpy|tolist|cpu|argmax|eval|train|data|max|topk|multinomial|sort|argsort)\b|backward|grad\("
@@ -49,7 +51,7 @@ LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 LEARNS = re.compile(r"requires_grad|backward")
 _HOOKED = re.compile(r"hook\w*\(([^\n]*)")
 _PLAIN = frozenset(dir(builtins)) | frozenset(keyword.kwlist)
-_ASSIGNED = re.compile(r"self\.(\w+)\s*(?::[^=\n]+)?=(?!=)")
+_ASSIGNED = re.compile(r"self\.(\w+)\s*(?::[^=\n]{1,200})?=(?!=)")
 _RUNS = frozenset({"forward", "__call__"})
 _RUNNERS = frozenset({"torch.utils.checkpoint.checkpoint", "map", "torch.compile"})
 
@@ -94,20 +96,8 @@ def _kept(code: str, how: Callable[[str], bool]) -> bool:
         return True
     if how is sums and any(name.startswith("self.") for name in _added_to_itself(code)):
         return True
-    aliases = {words_before[-1] for m in _ALIAS.finditer(code) if (words_before := code[: m.start()].split()[-1:])}
+    aliases = set(_ALIAS.findall(code))
     return bool(aliases) and not aliases.isdisjoint((_NAME_STORES if how is stores else _NAME_SUMS).findall(code))
-
-
-def _binds(definition: Definition, name: str) -> bool:
-    """Whether a function, or one around it, may give a name a meaning of its own; that of ``self`` is known."""
-    where: Definition | None = definition
-    while where is not None:
-        if name in where.parameters:
-            return not (where.bound and name == where.positional[0])
-        if any(form in where.code for form in (f"{name} =", f"for {name} ", f" as {name}")):
-            return True
-        where = where.outer
-    return False
 
 
 class Likely(Parameters):
@@ -200,7 +190,7 @@ class Likely(Parameters):
             if last in _RUNS:
                 runs = True
             found = None
-            if (head or not dotted) and not _binds(definition, name.partition(".")[0]):
+            if (head or not dotted) and not self._binds(definition, name.partition(".")[0]):
                 found = self.names.named(name, definition)
             if isinstance(found, str):
                 runs = runs or self.library.canonical(found) in _RUNNERS
@@ -214,6 +204,21 @@ class Likely(Parameters):
                 runs = runs or last not in self._known_methods or bool(me and head == me and last in self._layers)
                 methods.append(last)
         return runs
+
+    def _binds(self, definition: Definition, name: str) -> bool:
+        """Whether a function, or one around it, may give a name a meaning of its own; that of ``self`` is known."""
+        where: Definition | None = definition
+        while where is not None:
+            if name in where.parameters:
+                return not (where.bound and name == where.positional[0])
+            bound = self._bound.get(where)
+            if bound is None:
+                found = " ".join(part for each in _BOUND.findall(where.code) for part in each)
+                bound = self._bound[where] = words(found)
+            if name in bound:
+                return True
+            where = where.outer
+        return False
 
     @cached_property
     def _known_methods(self) -> frozenset[str]:

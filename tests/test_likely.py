@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from memlint.extract import Definition
 from memlint.flow import Flow
 from memlint.growth import ADDERS, ADDS
 from memlint.library import shipped
-from memlint.likely import Likely, stores, sums
+from memlint.likely import Likely, _kept, stores, sums
 from memlint.project import Project
 from memlint.registry import rules_folder
 from memlint.testing import run_page
@@ -78,6 +80,20 @@ def test_every_method_that_adds_to_a_container_is_one_that_may_grow_it() -> None
     assert {
         name.rpartition(".")[2].rpartition(":")[2] for name, row in shipped().rows() if row.effects & adds
     } <= ADDERS
+
+
+@pytest.mark.parametrize("part", ["1:[1],", "x.a;", "self.t[1],", "a = self.b\n", "t1 * 2\n", "a[1], b[2],"])
+@pytest.mark.parametrize("gate", [stores, sums, lambda code: _kept(code, stores), lambda code: _kept(code, sums)])
+def test_a_gate_takes_time_in_proportion_to_the_text(gate: Callable[[str], bool], part: str) -> None:
+    def seconds(size: int) -> float:
+        code, best = part * size, float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            gate(code)
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert seconds(40_000) < 40 * seconds(5_000) + 0.01, "8 times the text: 8 times as long, or 64 times"
 
 
 LAYERS = """\
