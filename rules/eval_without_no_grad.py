@@ -19,13 +19,16 @@ def eval_without_no_grad(fn: Function) -> Findings:
         first = min(forwards, key=lambda e: fn.source.span(e.site))
         piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
         call = fn.source_of(first.site)
+        dropped = all(isinstance(f.stmt, ast.Expr) and f.stmt.value is f.site for f in forwards)
+        kept = (
+            "all its activations are kept to its end" if dropped else "its graph is kept until the next one replaces it"
+        )
         yield fn.finding(
             first.site,
             Level.ERROR if piled else Level.WARNING,
             f"`{call}` runs with autograd on, nothing differentiates the results, and their graphs pile up"
             if piled
-            else f"`{call}` runs with autograd on, and nothing differentiates the result: its graph is kept until the "
-            "next one replaces it",
+            else f"`{call}` runs with autograd on, and nothing differentiates the result: {kept}",
             fn.no_grad([fn.region(f) for f in forwards], first),
             tuple(step for s in piled for step in fn.step(s, "the result is kept here"))
             + fn.trail(first, "the forward is here"),
