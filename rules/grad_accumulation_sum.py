@@ -14,7 +14,11 @@ CHANGE = "the same gradients, added in another order, and what is left of the su
 
 @rule(code="MEM107", claim=Claim.PEAK, triggers=(".backward(",))
 def grad_accumulation_sum(fn: Function) -> Findings:
+    told: set[tuple[str, Event]] = set()
     for found in summed_batches(fn):
+        if (found.total.name, found.backward) in told:
+            continue  # another part of the same sum
+        told.add((found.total.name, found.backward))
         yield fn.finding(
             found.total.site,
             Level.WARNING,
