@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from memlint.extract import Class, Definition, Module
 from memlint.facts import Answer, Event, Grad, Obj, Value
 from memlint.flow import Flow
+from memlint.knowledge import targets
 from memlint.library import Row
 from memlint.places import Places
 from memlint.reading import Reading
@@ -182,13 +183,8 @@ class Callers(Places):
         """The files that a file imports, and those that a package it imports hands on."""
         self.facts["imported", module] = frozenset()
         with unseen():
-            targets = {
-                *module.imports.values(),
-                *module.stars,
-                *(t for d in module.definitions for t in d.imports.values()),
-            }
             direct: set[Module] = set()
-            for target in targets:
+            for target in set(targets(module)):
                 for name in (target, target.rpartition(".")[0]):
                     other = self.names.module(name, module) if name else None
                     if other is not None:

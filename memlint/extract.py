@@ -186,6 +186,10 @@ class Definition:
             found[name] = not bare or found.get(name, False)
         return found
 
+    def calls(self, names: frozenset[str]) -> bool:
+        """Whether it calls anything by one of these names, whatever stands before it."""
+        return any(name.rpartition(".")[2] in names for name in self.called)
+
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Names of the parameters: positional, ``*args``, keyword-only, ``**kwargs``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.extract import Class, Definition, Module
 from memlint.facts import Event, Grad, Obj, Value
@@ -42,6 +42,14 @@ def targets(module: Module) -> list[str]:
     return [*module.imports.values(), *module.stars, *inside]
 
 
+class Calls(NamedTuple):
+    """What a function calls: ``something`` that may be a module, functions of the project, and methods by name."""
+
+    something: bool
+    helpers: list[Definition]
+    methods: list[str]
+
+
 class Knowledge:
     """What is known of the files of one run, and all that questions about them have brought."""
 
@@ -73,10 +81,9 @@ class Knowledge:
         self._classes: dict[str, Class | None] = {}
         self._classed = 0
         self._namesakes: defaultdict[str, list[Definition]] | None = None
-        self._calling: dict[Definition, bool] = {}
+        self._calling: dict[Definition, Calls] = {}
         self._bound: dict[Definition, frozenset[str]] = {}
         self._doing: dict[tuple[Definition, Callable[[str], bool]], bool] = {}
-        self._called: dict[Definition, tuple[list[Definition], list[str]]] = {}
 
     @property
     def full(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from memlint.extract import Class, Definition, words
 from memlint.facts import Grad
+from memlint.knowledge import Calls
 from memlint.parameters import Parameters
 from memlint.trace import active
 
@@ -141,9 +142,10 @@ class Likely(Parameters):
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
         if asked(definition):
             return True
-        self._calls_something(definition)
-        helpers, methods = self._called[definition]
-        return any(map(asked, helpers)) or any(asked(d) for name in methods for d in self.methods_named(name))
+        calls = self._calls(definition)
+        if any(map(asked, calls.helpers)):
+            return True
+        return any(asked(d) for name in calls.methods for d in self.methods_named(name))
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
         known = self._doing.get((definition, how))
@@ -166,15 +168,17 @@ class Likely(Parameters):
 
     def _calls_something(self, definition: Definition) -> bool:
         """Whether it calls what is neither a function, a class nor a method known by name: that may be a module."""
+        return self._calls(definition).something
+
+    def _calls(self, definition: Definition) -> Calls:
         known = self._calling.get(definition)
         if known is None:
             known = self._calling[definition] = self._find_calls(definition)
         return known
 
-    def _find_calls(self, definition: Definition) -> bool:
+    def _find_calls(self, definition: Definition) -> Calls:
         helpers: list[Definition] = []
         methods: list[str] = []
-        self._called[definition] = helpers, methods
         method = definition
         while method.outer is not None and not method.bound:
             method = method.outer
@@ -203,7 +207,7 @@ class Likely(Parameters):
             else:
                 runs = runs or last not in self._known_methods or bool(me and head == me and last in self._layers)
                 methods.append(last)
-        return runs
+        return Calls(runs, helpers, methods)
 
     def _binds(self, definition: Definition, name: str) -> bool:
         """Whether a function, or one around it, may give a name a meaning of its own; that of ``self`` is known."""

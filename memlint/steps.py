@@ -35,7 +35,7 @@ def repeating(fn: Function, effect: str, words: tuple[str, ...]) -> Iterator[tup
     names = fn.project.callers_of(words) - {"__call__"}  # who calls an object does not name what that does
     if not fn.definition.module.holds(*names) or fn.is_test or not _any_of(names).search(fn.text):
         return
-    if not any(name.rpartition(".")[2] in names for name in fn.definition.called):
+    if not fn.definition.calls(names):
         return
     for call in fn.own("call"):
         if isinstance(call.site, ast.Call) and (does(fn, call, effect) or helps(fn, call, effect)):
@@ -70,8 +70,7 @@ def helps(fn: Function, call: Event, effect: str) -> bool:
     helper = call.callee
     if not isinstance(helper, Definition) or helper is fn.definition:
         return False
-    names = fn.project.library.having(effect)
-    if not any(name.rpartition(".")[2] in names for name in helper.called):
+    if not helper.calls(fn.project.library.having(effect)):
         return False
     inside = fn.project.function(helper)
     if inside.flow is None or any(True for _ in inside.events(*WORK)):
