@@ -430,4 +430,4 @@ class Reading:
             return Value("number")
         if value.kind in ("loader", "dataset"):
             return Value("unknown", device="host", type="batch")
-        return Value("unknown", value.deps, device=value.device) if value.deps else UNKNOWN
+        return Value("unknown", value.deps, device=value.device, part=value.part) if value.deps else UNKNOWN

@@ -182,10 +182,18 @@ class Splice:
             objs=tuple(dict.fromkeys(self.obj(o) for o in value.objs)),
             items=tuple(self.value(i) for i in value.items) if value.items is not None else None,
             receiver=self.value(value.receiver) if value.receiver is not None else None,
+            part=value.part or (value.kind == "unknown" and self.of_parts(value.deps)),
             path="",
         )
         self.values[id(value)] = result
         return result
+
+    def of_parts(self, deps: frozenset[Node]) -> bool:
+        """Whether all that a value hangs on here is an argument that need not be a tensor."""
+        if not all(n.origin is Origin.PARAMETER and n.owner is self.flow.definition for n in deps):
+            return False
+        arguments = [a for a in (self.by_index.get(n.index) for n in deps) if a is not None and self.caller.held(a)]
+        return bool(arguments) and all(a.part for a in arguments)
 
     def repeat(self, event: Event) -> None:
         """Let the caller do what its callee does, at the call."""
