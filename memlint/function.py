@@ -216,7 +216,7 @@ class Function:
         if self.looks_up(event.receiver):
             return False
         evaluates = _evaluates(event, self.flow)
-        if not evaluates and isinstance(event.stmt, ast.Expr) and event.stmt.value is event.site:
+        if not evaluates and self.drops(event):
             return False  # run for what its hooks see, or for its statistics
         if not evaluates and not self._consumed(event) and not self._evaluated(event):
             return False
@@ -228,6 +228,10 @@ class Function:
         if fate is Answer.MAYBE and self.predicts(event):
             fate = Answer.NO
         return fate is Answer.NO and self.grad(event) is Grad.ON
+
+    def drops(self, forward: Event) -> bool:
+        """Whether a statement is a forward and nothing else; one that a callee runs has its use there."""
+        return forward.inner is None and isinstance(forward.stmt, ast.Expr) and forward.stmt.value is forward.site
 
     def looks_up(self, module: Value) -> bool:
         """Whether a module only looks rows up in a table: its graph keeps indices, and no activations."""
@@ -310,6 +314,8 @@ class Function:
                 use = self.project.class_uses(self.definition.cls).get(module.path.rpartition(".")[2])
         if use is not None and use.attributes & MODULE:
             return True
+        if event.inner is not None:  # its name is the callee's
+            return self.project.function(event.inner.home)._weighty(event.inner)
         calls = self._as_called(event)
         return bool(calls) and all(_known(forward.receiver) for _, forward in calls)
 
@@ -532,7 +538,8 @@ class Function:
         """The statement around an event that is evaluation and nothing else: its outermost loop without a backward."""
         training = list(self.events("backward", "step", "grad"))
         for loop in event.loops:
-            if isinstance(loop, ast.stmt) and not any(loop in e.loops for e in training):
+            mine = isinstance(loop, ast.stmt) and loop in self.parents  # a callee's may train for others
+            if mine and not any(loop in e.loops for e in training):
                 return loop
         if not training and event.inner is None and not isinstance(self.node, (ast.Module, ast.Lambda)):
             return self.node

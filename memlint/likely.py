@@ -51,6 +51,7 @@ LASTING = re.compile(r"\bfor\b|\bwhile\b|\bself\.|\bglobal\b")
 # What begins a graph beside a module that is called.
 LEARNS = re.compile(r"requires_grad|backward")
 _HOOKED = re.compile(r"hook\w*\(([^\n]*)")
+_CONSTANT = re.compile(r"[(,=]\s*(?:True|False|None|[\"'])")
 _PLAIN = frozenset(dir(builtins)) | frozenset(keyword.kwlist)
 _ASSIGNED = re.compile(r"self\.(\w+)\s*(?::[^=\n]{1,200})?=(?!=)")
 _RUNS = frozenset({"forward", "__call__"})
@@ -108,6 +109,12 @@ class Likely(Parameters):
         """Whether a function has any word of training or evaluation in it."""
         return self.says(definition, TRAINING) and definition.says(TRAINS)
 
+    def chooses(self, definition: Definition) -> bool:
+        """Whether a function may hand a constant to one that trains: which may decide that here it only evaluates."""
+        return definition.says(_CONSTANT) and (
+            active() or any(d.tested and self.trains(d) for d in self._called(definition))
+        )
+
     def may_run(self, definition: Definition) -> bool:
         """Whether a function, or one that it calls, may call a module and do more with it than a model's own parts."""
         if definition.cls is not None and self.is_module(definition.cls):
@@ -140,12 +147,14 @@ class Likely(Parameters):
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
-        if asked(definition):
-            return True
+        return asked(definition) or any(map(asked, self._called(definition)))
+
+    def _called(self, definition: Definition) -> Iterator[Definition]:
+        """The functions that it may call."""
         calls = self._calls(definition)
-        if any(map(asked, calls.helpers)):
-            return True
-        return any(asked(d) for name in calls.methods for d in self.methods_named(name))
+        yield from calls.helpers
+        for name in calls.methods:
+            yield from self.methods_named(name)
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
         known = self._doing.get((definition, how))

@@ -77,7 +77,7 @@ class Project(Likely):
                 return True  # torch.autograd.Function: its context may be called anything
             if self.says(definition, ("for", "while")) and definition.says(LOOP):
                 return True
-        return definition.says(STORE) or self.trains(definition)
+        return definition.says(STORE) or self.trains(definition) or self.chooses(definition)
 
     @question(1)
     def flow(self, definition: Definition) -> Flow | None:

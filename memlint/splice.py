@@ -130,8 +130,14 @@ class Splice:
                 setattr(mine, mark, True)
             mine.here |= node.here
             mine.escapes = mine.escapes or node.escapes
+            if node.reduced and not self.handed_on(node):
+                mine.reduced = True
         self.copies[node] = result
         return result
+
+    def handed_on(self, node: Node) -> bool:
+        """Whether the callee hands what hangs on a node to code that nobody knows."""
+        return any(other.origin is Origin.CALL and node in other.inputs for other in self.flow.nodes.values())
 
     def module(self, node: Node) -> Value | None:
         return self.value(node.module) if node.module is not None else None

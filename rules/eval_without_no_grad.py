@@ -19,7 +19,7 @@ def eval_without_no_grad(fn: Function) -> Findings:
         first = min(forwards, key=lambda e: fn.source.span(e.site))
         piled = [s for s in fn.events("store", "sum") if fn.piles_up(s, forwards)]
         call = fn.source_of(first.site)
-        dropped = all(isinstance(f.stmt, ast.Expr) and f.stmt.value is f.site for f in forwards)
+        dropped = all(map(fn.drops, forwards))
         kept = (
             "all its activations are kept to its end" if dropped else "its graph is kept until the next one replaces it"
         )
