@@ -131,7 +131,7 @@ class Search:
         family = self.project.names.family(cls)
         classes = {family, *self.project.names.derived(family)}
         key = text.partition("[")[2].rstrip("]")
-        for definition in self.project.mentioning(attr):
+        for definition in self.project.mentioned(attr):
             if definition.cls not in classes:
                 self.lose(definition.node)
                 return

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-KEPT = 400
-"""Results that are kept; the ones used longest ago go first."""
+KEPT = {"result": 400, "run": 8}
+"""Texts that are kept of each kind, ``run`` for all that a run knew; the ones used longest ago go first."""
 
 _LAYOUT = 1
 
@@ -52,36 +52,37 @@ class Cache:
         connection = sqlite3.connect(path, timeout=1.0, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = OFF")
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS result (key TEXT PRIMARY KEY, value TEXT, used INTEGER) WITHOUT ROWID"
-            )
-            connection.execute("SELECT key, value, used FROM result LIMIT 1").fetchone()
+            for kind in KEPT:
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {kind} (key TEXT PRIMARY KEY, value BLOB, used INTEGER) WITHOUT ROWID"
+                )
+                connection.execute(f"SELECT key, value, used FROM {kind} LIMIT 1").fetchone()
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def get(self, key: str) -> str | None:
-        """The text kept under ``key``."""
+    def get(self, key: str, kind: str = "result") -> str | bytes | None:
+        """What is kept under ``key``."""
         if self._connection is None:
             return None
         try:
-            row = self._connection.execute("SELECT value FROM result WHERE key = ?", (key,)).fetchone()
+            row = self._connection.execute(f"SELECT value FROM {kind} WHERE key = ?", (key,)).fetchone()
         except self._errors:
             return None
-        return row[0] if row and isinstance(row[0], str) else None
+        return row[0] if row and isinstance(row[0], (str, bytes)) else None
 
-    def put(self, key: str, value: str) -> None:
+    def put(self, key: str, value: str | bytes, kind: str = "result") -> None:
         """Keep ``value`` under ``key``, and drop what was used longest ago."""
         if self._connection is None:
             return
         import time
 
         try:
-            self._connection.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", (key, value, time.time_ns()))
+            self._connection.execute(f"INSERT OR REPLACE INTO {kind} VALUES (?, ?, ?)", (key, value, time.time_ns()))
             self._connection.execute(
-                "DELETE FROM result WHERE used <= (SELECT used FROM result ORDER BY used DESC LIMIT 1 OFFSET ?)",
-                (KEPT,),
+                f"DELETE FROM {kind} WHERE used <= (SELECT used FROM {kind} ORDER BY used DESC LIMIT 1 OFFSET ?)",
+                (KEPT[kind],),
             )
         except self._errors:
             return

@@ -14,7 +14,7 @@ from memlint.knowledge import targets
 from memlint.library import Row
 from memlint.places import Places
 from memlint.reading import Reading
-from memlint.trace import fact, question, unseen
+from memlint.trace import fact, note, question, unseen
 
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 
@@ -33,11 +33,22 @@ class Callers(Places):
                     found.extend(module.mentioning(name))
         return found
 
+    def mentioned(self, name: str) -> Iterator[Definition]:
+        """`mentioning`, for whoever looks into each of them."""
+        for definition in self.mentioning(name):
+            note(definition)
+            yield definition
+
+    @fact
+    def saying(self, name: str, pattern: str) -> list[Definition]:
+        """Those `mentioning` a name whose text matches a pattern."""
+        return [d for d in self.mentioning(name) if d.says(re.compile(pattern))]
+
     @fact
     def callers_of(self, words: tuple[str, ...]) -> frozenset[str]:
         """These words, and the names of the functions that call something of such a name."""
         return frozenset(words).union(
-            d.name for word in words for d in self.mentioning(word) if d.name != "<module>" and d.says(f"{word}(")
+            d.name for word in words for d in self.saying(word, rf"{re.escape(word)}\(") if d.name != "<module>"
         )
 
     def _holding(self, name: str) -> list[Module]:
@@ -109,7 +120,7 @@ class Callers(Places):
         name = definition.name
         if definition.cls is None or name.startswith("__") or self.library.duck(name) is not None:
             return
-        for candidate in self.mentioning(name):
+        for candidate in self.saying(name, rf"\.{re.escape(name)}\("):
             if candidate is definition or not self._calls_unknown(candidate, name):
                 continue
             flow = self.flow(candidate)
@@ -121,8 +132,7 @@ class Callers(Places):
 
     def _calls_unknown(self, definition: Definition, name: str) -> bool:
         """Whether a function calls a method of that name on something else than its own object: what syntax says."""
-        if not definition.says(f".{name}("):
-            return False
+        note(definition)
         own = definition.cls if definition.cls and self.names.method(definition.cls, name) is not None else None
         me = definition.positional[:1] if own is not None else ()
         for node in definition.nodes:
@@ -132,25 +142,28 @@ class Callers(Places):
                     return True
         return False
 
-    @fact
     def sole(self, name: str) -> bool:
         """Whether only one class of the project has a method of that name."""
-        with unseen():
-            return len(self.methods_named(name)) == 1
+        return len(self.methods_named(name)) == 1
 
+    @fact
     def methods_named(self, name: str) -> list[Definition]:
         """The methods of that name of all classes of the project."""
         if self._namesakes is None:
             self._namesakes = defaultdict(list)
-            for module in self.names.modules.values():
-                for cls in self.names.classes(module):
-                    for method in cls.methods.values():
-                        self._namesakes[method.name].append(method)
+            with unseen():
+                for module in self.names.modules.values():
+                    for cls in self.names.classes(module):
+                        for method in cls.methods.values():
+                            self._namesakes[method.name].append(method)
         return self._namesakes[name]
 
     def _read_neighbours(self, name: str) -> None:
         """Take in the files outside the run that hold a name: one of them may call what is checked."""
-        if name in self._sought or self._read_file is None:
+        if self._read_file is None:
+            return
+        note(("sought", name))
+        if name in self._sought:
             return
         self._sought.add(name)
         if self._unread is None:
@@ -189,10 +202,16 @@ class Callers(Places):
                     other = self.names.module(name, module) if name else None
                     if other is not None:
                         direct.add(other)
-            for other in list(direct):
-                if other.package:
-                    direct |= self.imported(other)
-            return frozenset(direct)
+        for other in list(direct):
+            if other.package:
+                direct |= self.imported(other)
+        return frozenset(direct)
+
+    def importers(self, home: Module) -> list[Module]:
+        """The files that import a file."""
+        note(("imports", ""))
+        with unseen():
+            return [module for module in list(self.names.modules.values()) if home in self.imported(module)]
 
     @question(1)
     def settle(self, obj: Obj) -> None:
@@ -223,9 +242,9 @@ class Callers(Places):
             return False
         if ("hook", definition) not in self._settled:
             self._settled.add(("hook", definition))
-            hook = re.compile(rf"register\w*hook\w*\([^\n]*\b{re.escape(definition.name)}\b")
-            for candidate in self.mentioning(definition.name):
-                if candidate is not definition and candidate.says(hook):
+            hook = rf"register\w*hook\w*\([^\n]*\b{re.escape(definition.name)}\b"
+            for candidate in self.saying(definition.name, hook):
+                if candidate is not definition:
                     self.flow(candidate)
         return definition in self.hooks
 
@@ -259,11 +278,10 @@ class Callers(Places):
         if ("freeze", obj) in self._settled:
             return
         self._settled.add(("freeze", obj))
-        for definition in self.mentioning(obj.name.removeprefix("self.")):
+        for definition in self.saying(obj.name.removeprefix("self."), "requires_grad|freeze"):
             if obj.owner is not definition.module and not self._touches(definition, obj):
                 continue
-            if definition.says("requires_grad") or definition.says("freeze"):
-                flow = self.flow(definition)
-                for event in flow.events if flow is not None else ():
-                    if event.verb == "freeze" and obj in event.receiver.objs:
-                        obj.frozen = True
+            flow = self.flow(definition)
+            for event in flow.events if flow is not None else ():
+                if event.verb == "freeze" and obj in event.receiver.objs:
+                    obj.frozen = True

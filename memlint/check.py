@@ -27,6 +27,7 @@ from memlint.source import Source, SourceError
 from memlint.target import Finder, Target
 
 if TYPE_CHECKING:
+    from memlint.earlier import Memory, Notes
     from memlint.extract import Module
     from memlint.function import Function
     from memlint.library import Library
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+Near = dict[str, list[int]]
+"""Files near those of a run, with their size in bytes and the time of their last change in nanoseconds."""
+
 _DEPTH = 20_000
+_REMEMBERED = 200_000  # characters: below that, all is done again as soon as it is known what need not be
 _PAYS = 2_000_000  # characters: below that, one process is done before others have begun
 _STACK = 512 * 1024 * 1024  # address space, of which only what is used becomes memory
 
@@ -128,6 +133,7 @@ class Run:
     """One run over some paths: which files it has, which rules speak of each, and what they find."""
 
     def __init__(self, paths: Sequence[str], options: Options, configs: Configs) -> None:
+        self._paths = tuple(paths)
         self._options = options
         self._configs = configs
         self._config = run_config(paths, configs)
@@ -154,31 +160,38 @@ class Run:
     def findings(self) -> list[Finding]:
         if not self._files:
             return []
-        near = self.near()
+        near = _stats(self.near())
         if not self._options.cache:
             return self._fresh(near)
         with Cache(folder_for(self._config.folder)) as cache:
-            key = self._key(near)
+            frame, key = self._keys(near)
             if kept := cache.get(key):
                 try:
                     return [wire.unpack(data) for data in json.loads(kept)]
                 except (ValueError, KeyError, TypeError, AttributeError):
                     pass  # another program's, or damaged
-            found = self._fresh(near)
+            memory = None
+            if sum(len(source.text) for source in self.report.sources.values()) > _REMEMBERED:
+                from memlint.earlier import Memory
+
+                memory = Memory(cache.get(frame, "run"))
+            found = self._fresh(near, memory)
             if not self.report.errors:
                 cache.put(key, json.dumps([wire.pack(finding) for finding in found], separators=(",", ":")))
+                if memory is not None:
+                    cache.put(frame, memory.dump(), "run")
             return found
 
-    def _fresh(self, near: list[str]) -> list[Finding]:
+    def _fresh(self, near: Near, memory: Memory | None = None) -> list[Finding]:
         with uncollected():
-            return self._found(near)
+            return self._found(near, memory)
 
-    def _found(self, near: list[str]) -> list[Finding]:
+    def _found(self, near: Near, memory: Memory | None) -> list[Finding]:
         rules = self.rules()
         selected = {path: self.selected(path, rules) for path in self._files}
         found = list(self._unreadable)
         if self.report.sources:
-            found += self._analysed(list(self.report.sources.values()), near, rules)
+            found += self._analysed(list(self.report.sources.values()), near, rules, memory)
         found = [finding for finding in found if finding.code in selected[finding.path]]
         return fingerprinted(sorted(found, key=lambda f: f.order), self.report.sources)
 
@@ -212,35 +225,47 @@ class Run:
             return self.failed(source, "parsing", error)
         return None
 
-    def _analysed(self, sources: list[Source], near: list[str], rules: Registry) -> Iterator[Finding]:
+    def _analysed(self, sources: list[Source], near: Near, rules: Registry, memory: Memory | None) -> Iterator[Finding]:
         from memlint.pool import shared_out
 
         library = self.library()
         try:
-            project = self.project(sources, near, library)
+            project = self.project(sources, list(near), library)
         except Exception as error:
             sources, failures = self._without_culprits(sources, library, error)
             yield from failures
             if not sources:
                 return
-            project = self.project(sources, near, library)
+            project = self.project(sources, list(near), library)
         unread = [source for source in sources if source.path not in project.names.modules]
         yield from (finding for source in unread if (finding := self._unparsed(source)) is not None)
         sources = [source for source in sources if source.path in project.names.modules]
+        if memory is not None:
+            settings = {path: self._setting(path) for path in self._files}
+            sources, holding = memory.begin(project, sources, settings, near)
+            yield from holding
 
-        def work(number: int) -> tuple[list[Finding], list[str]]:
-            said = len(self.report.errors)
-            return self._of_file(project, sources[number], rules), self.report.errors[said:]
+        def work(number: int) -> tuple[list[Finding], list[str], Notes | None]:
+            said, source = len(self.report.errors), sources[number]
+            if memory is None:
+                return self._of_file(project, source, rules), self.report.errors[said:], None
+            with memory.noting(project, source):
+                found = self._of_file(project, source, rules)
+            return found, self.report.errors[said:], memory.notes(project, source)
 
         progress = self._options.progress or (lambda done, total: None)
         progress(0, len(sources))
         jobs = self._jobs(sources)
         pieces = shared_out(work, len(sources), jobs) if jobs > 1 else ((n, work(n)) for n in range(len(sources)))
-        for done, (_, (found, errors)) in enumerate(pieces, 1):
+        for done, (number, (found, errors, notes)) in enumerate(pieces, 1):
             if jobs > 1:
                 self.report.errors += [error for error in errors if error not in self.report.errors]
+            if memory is not None and notes is not None:
+                memory.keep(sources[number].path, found, notes)
             yield from found
             progress(done, len(sources))
+        if memory is not None:
+            memory.end(project)
 
     def _of_file(self, project: Project, source: Source, rules: Registry) -> list[Finding]:
         if project.full:  # functions that are needed once more are read once more
@@ -416,25 +441,41 @@ class Run:
                 chosen -= rules.codes(names)
         return chosen - rules.codes(options.ignore)
 
-    def _key(self, near: Iterable[str]) -> str:
-        """A digest of everything the findings depend on. Neighbours count by size and time: they are many."""
+    def _setting(self, path: str) -> str:
+        """What is configured for a file."""
+        return repr((self._target(path), self._configs.of(path)))
+
+    def _keys(self, near: Near) -> tuple[str, str]:
+        """A digest of everything that the findings depend on but the files, and one of the files as well. Neighbours
+        count by size and time: they are many."""
         digest = hashlib.sha256()
+
+        def add(parts: Iterable[object]) -> str:
+            for part in parts:
+                digest.update(repr(part).encode("utf-8", "surrogatepass") + b"\0")
+            return digest.hexdigest()
+
         options, config = self._options, self._config
-        parts: list[object] = [__version__, sys.version, registry.signature(config.rule_folders), os.getcwd()]
-        parts += [options.select, options.extend_select, options.ignore, options.target]
+        frame: list[object] = [__version__, sys.version, registry.signature(config.rule_folders), os.getcwd()]
+        frame += [options.select, options.extend_select, options.ignore, options.target, self._paths]
+        parts: list[object] = []
         for path in self._files:
             source = self.report.sources.get(path)
-            parts += [path, source.digest if source else "", self._target(path), self._configs.of(path)]
+            parts += [path, source.digest if source else "", self._setting(path)]
         parts += [(f.path, f.message, f.span) for f in self._unreadable]
-        for path in near:
-            try:
-                stat = os.stat(path)
-            except OSError:
-                continue
-            parts += [path, stat.st_size, stat.st_mtime_ns]
-        for part in parts:
-            digest.update(repr(part).encode("utf-8", "surrogatepass") + b"\0")
-        return digest.hexdigest()
+        return add(frame), add([*parts, *near.items()])
+
+
+def _stats(paths: Iterable[str]) -> Near:
+    """The files of these that are there."""
+    found: Near = {}
+    for path in paths:
+        try:
+            stat = os.stat(path)
+        except OSError:
+            continue
+        found[path] = [stat.st_size, stat.st_mtime_ns]
+    return found
 
 
 def _configured(config: Config, key: str, rules: Registry) -> frozenset[str]:

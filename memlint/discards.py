@@ -87,12 +87,8 @@ def _made_as_tensor(fn: Function, value: Value) -> bool:
 
 def _defined(fn: Function, method: str) -> bool:
     """Whether a class of the project, modules aside, has a method of that name."""
-    names = fn.project.names
-    return any(
-        method in cls.methods and not fn.project.is_module(cls)
-        for module in names.modules.values()
-        for cls in names.classes(module)
-    )
+    found = fn.project.methods_named(method)
+    return any(d.cls is not None and not fn.project.is_module(d.cls) for d in found)
 
 
 def _is_shown(fn: Function, stmt: ast.AST) -> bool:

@@ -103,7 +103,7 @@ def kept_state(fn: Function) -> Iterator[Feedback]:
     if (
         cls is None
         or fn.definition.name != "forward"
-        or not any(d.cls is not cls and _knows(d, cls) for d in fn.project.mentioning("retain_graph"))
+        or not any(d.cls is not cls and _knows(d, cls) for d in fn.project.mentioned("retain_graph"))
     ):
         return
     flow = fn.flow
@@ -131,7 +131,7 @@ def _retaining(fn: Function, cls: Class, state: Obj) -> Event | None:
     project = fn.project
     attribute = state.name.removeprefix("self.")
     resets = {w.name for w in project.writers(cls, attribute)} - {"forward"} | {attribute}
-    for definition in project.mentioning("retain_graph"):
+    for definition in project.mentioned("retain_graph"):
         if definition.cls is cls or not _knows(definition, cls):
             continue
         trainer = project.function(definition)

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from memlint.becomes import Path, Search
-from memlint.extract import Class, Definition, walk
+from memlint.extract import Class, Definition, Module, walk
 from memlint.facts import Event, Grad, Value
 from memlint.function import Function
 from memlint.hoard import container
 from memlint.lifetimes import COMPREHENSIONS, LOOPS
 from memlint.parameters import Parameters
-from memlint.trace import active
+from memlint.trace import active, note, unseen
 from memlint.values import chain
 
 STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())
@@ -200,13 +200,19 @@ def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, i
 
 def _wide(project: Parameters) -> bool:
     """Whether the forward of any class of the project gives so many numbers for each position."""
+    note(("wide", ""))
     modules = list(project.names.modules.values())  # more of them, once a file outside the run has been read
     seen, found = project.answers.get("wide", (0, False))
     if not found and seen < len(modules):
-        classes = (cls for m in modules[seen:] if "Linear(" in m.source.text for cls in m.every_class())
-        found = any(_width(project, cls) >= LARGE for cls in classes)
+        with unseen():
+            found = any(has_wide(project, module) for module in modules[seen:])
         project.answers["wide"] = len(modules), found
     return bool(found)
+
+
+def has_wide(project: Parameters, module: Module) -> bool:
+    """Whether the forward of a class of a file gives so many numbers for each position."""
+    return "Linear(" in module.source.text and any(_width(project, cls) >= LARGE for cls in module.every_class())
 
 
 def _width(project: Parameters, cls: Class) -> int:

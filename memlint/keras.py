@@ -11,6 +11,7 @@ from memlint.extract import Definition, Module, walk
 from memlint.facts import Event
 from memlint.function import Function
 from memlint.stems import assigned
+from memlint.trace import question
 from memlint.values import chain
 
 if TYPE_CHECKING:
@@ -170,15 +171,19 @@ def _counters(fn: Function, loop: ast.AST) -> Iterator[str]:
 
 def first_on_gpu(fn: Function) -> ast.AST | None:
     """Where the function makes its file's first use of a GPU that it shares without a limit; None where it does not."""
-    project, module = fn.project, fn.definition.module
-    known = project.answers.setdefault("first on gpu", {})
-    if module not in known:
-        known[module] = _first_on_gpu(project, module)
-    owner, node = known[module]
+    owner, node = _first_on_gpu(fn.project, fn.definition.module)
     return node if owner is fn.definition else None
 
 
+@question(1)
 def _first_on_gpu(project: Project, module: Module) -> tuple[Definition | None, ast.AST | None]:
+    known = project.answers.setdefault("first on gpu", {})
+    if module not in known:
+        known[module] = _find_first_on_gpu(project, module)
+    return known[module]  # type: ignore[no-any-return]
+
+
+def _find_first_on_gpu(project: Project, module: Module) -> tuple[Definition | None, ast.AST | None]:
     placed = [(d, block) for d in module.definitions for block in _placed(project, d)]
     shared = "torch" in {t.split(".")[0] for t in module.imports.values()} and module.source.says(_ON_CUDA)
     if not (placed or shared) or any(project.mentioning(word) for word in LIMITS):

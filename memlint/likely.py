@@ -12,7 +12,7 @@ from memlint.extract import Class, Definition, words
 from memlint.facts import Grad
 from memlint.knowledge import Calls
 from memlint.parameters import Parameters
-from memlint.trace import active
+from memlint.trace import active, note, question, unseen
 
 # Words of whatever trains, evaluates, loads or cleans up.
 TRAINS = re.compile(
@@ -102,6 +102,16 @@ def _kept(code: str, how: Callable[[str], bool]) -> bool:
     return bool(aliases) and not aliases.isdisjoint((_NAME_STORES if how is stores else _NAME_SUMS).findall(code))
 
 
+def hooked(text: str) -> frozenset[str]:
+    """The names that stand where a file registers a hook."""
+    return frozenset().union(*map(words, _HOOKED.findall(text)))
+
+
+def assigned(text: str) -> frozenset[str]:
+    """The attributes of ``self`` that a file assigns."""
+    return frozenset(_ASSIGNED.findall(text))
+
+
 class Likely(Parameters):
     """Questions that words and names alone answer. No settles it; yes says only that the function has to be read."""
 
@@ -157,6 +167,7 @@ class Likely(Parameters):
             yield from self.methods_named(name)
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
+        note(definition)
         known = self._doing.get((definition, how))
         if known is None:
             known = self._doing[definition, how] = how(definition.code)
@@ -165,6 +176,7 @@ class Likely(Parameters):
     @staticmethod
     def _lasts(definition: Definition) -> bool:
         """Whether it has a loop, or a name that outlives it."""
+        note(definition)
         if LASTING.search(definition.code) is not None:
             return True
         return not definition.module.variables.keys().isdisjoint(definition.words)
@@ -173,12 +185,14 @@ class Likely(Parameters):
         """Whether a graph may begin in it, or come to it as to a hook."""
         if self._calls_something(definition) or LEARNS.search(definition.code) is not None:
             return True
+        note(("hook", definition.name))
         return definition.name in self._hooks
 
     def _calls_something(self, definition: Definition) -> bool:
         """Whether it calls what is neither a function, a class nor a method known by name: that may be a module."""
         return self._calls(definition).something
 
+    @question(1)
     def _calls(self, definition: Definition) -> Calls:
         known = self._calling.get(definition)
         if known is None:
@@ -214,7 +228,7 @@ class Likely(Parameters):
             elif not dotted:
                 runs = True
             else:
-                runs = runs or last not in self._known_methods or bool(me and head == me and last in self._layers)
+                runs = runs or last not in self._known_methods or bool(me and head == me and self._is_layer(last))
                 methods.append(last)
         return Calls(runs, helpers, methods)
 
@@ -238,13 +252,18 @@ class Likely(Parameters):
         """Methods that the library knows: none of them calls a module."""
         return self.library.method_names()
 
+    def _is_layer(self, name: str) -> bool:
+        note(("layer", name))
+        return name in self._layers
+
     @cached_property
     def _hooks(self) -> frozenset[str]:
         """Every name that stands where a hook is registered."""
-        lines = (line for m in self.names.modules.values() for line in _HOOKED.findall(m.source.text))
-        return frozenset().union(*map(words, lines))
+        with unseen():
+            return frozenset().union(*(hooked(m.source.text) for m in self.names.modules.values()))
 
     @cached_property
     def _layers(self) -> frozenset[str]:
         """The attributes of ``self`` that any file assigns: a layer may be called like a method of a tensor."""
-        return frozenset().union(*(_ASSIGNED.findall(m.source.text) for m in self.names.modules.values()))
+        with unseen():
+            return frozenset().union(*(assigned(m.source.text) for m in self.names.modules.values()))

@@ -11,6 +11,7 @@ from memlint.facts import Event, Obj, Value
 from memlint.function import Function
 from memlint.lifetimes import LOOPS
 from memlint.restoring import READERS, files_in, restores, run_as_module
+from memlint.trace import note
 
 READS = frozenset("items keys values get pop copy popitem setdefault update".split())
 RUNS = frozenset({"fit", "train", "test", "validate", "evaluate", "predict", "run"})  # of a framework's trainer
@@ -266,6 +267,7 @@ def shared_name(fn: Function, name: str) -> bool:
     if isinstance(fn.node, ast.Module):
         if fn.source.is_notebook or any(_reads(d, name) for d in module.mentioning(name)):
             return True
+        note(("holds", name))
         others = [m for m in fn.project.names.modules.values() if m is not module and m.holds(name)]
         return any(module in fn.project.imported(m) for m in others)
     own = {id(n) for n in fn.definition.nodes}

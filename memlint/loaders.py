@@ -10,6 +10,7 @@ from memlint.answers import LIMIT
 from memlint.extract import Module, walk
 from memlint.facts import Event, Value
 from memlint.function import Function
+from memlint.trace import note
 from memlint.values import chain
 
 FACTS = frozenset({"batch_sampler", "collate_fn", "num_workers", "drop_last"})  # what only loaders have
@@ -60,7 +61,12 @@ def _may_be_loader(fn: Function, value: ast.expr) -> bool:
 
 
 def _has_loaders(fn: Function, module: Module) -> bool:
-    return any(m.spells(_LOADERS) for m in (module, *fn.project.imported(module)))
+    return any(map(_spells_loader, (module, *fn.project.imported(module))))
+
+
+def _spells_loader(module: Module) -> bool:
+    note(("spells", module, _LOADERS.pattern))
+    return module.spells(_LOADERS)
 
 
 def _handed_loaders(fn: Function) -> bool:

@@ -10,7 +10,7 @@ from memlint.classes import last_word
 from memlint.extract import Class, Definition
 from memlint.facts import Event, Grad
 from memlint.flow import Flow
-from memlint.trace import fact, question
+from memlint.trace import fact, note, question
 
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 FRAMEWORK_FREE = (
@@ -64,6 +64,8 @@ class Modes(Callers):
                     flag = call.args[0]
                     return (Grad.ON if flag.value else Grad.OFF) if isinstance(flag, ast.Constant) else Grad.UNKNOWN
                 return None
+        if isinstance(meaning, (Definition, Class)):
+            note(meaning)
         if isinstance(meaning, Definition):
             if "grad" not in meaning.text and "inference_mode" not in meaning.text:
                 return None

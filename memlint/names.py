@@ -39,6 +39,7 @@ class Names:
         for source in sources:
             self._add(source, folders)
         self.asked = list(self.modules.values())
+        self.brought: dict[str, str] = {}  # files beyond those: by which name one of them imports it, if one does
 
     @property
     def loaded(self) -> int:
@@ -54,11 +55,20 @@ class Names:
     def add(self, source: Source) -> None:
         """Take in one more file of the project."""
         if source.path not in self.modules:
+            self.brought[source.path] = ""
             folder = dirname(source.path)
             while folder and isfile(f"{folder}/__init__.py"):
                 self._packages.add(folder)
                 folder = dirname(folder)
             self._add(source, self._packages)
+
+    def bring(self, source: Source, dotted: str) -> Module | None:
+        """Take in one more file, which another one imports by that name; None where it cannot be parsed."""
+        module = self._add(source, set())
+        if module is not None:
+            self._call(module, dotted)
+            self.brought[source.path] = dotted
+        return module
 
     def _add(self, source: Source, packages: set[str]) -> Module | None:
         parts = source.path.removesuffix(".py").removesuffix(".ipynb").split("/")
@@ -111,9 +121,8 @@ class Names:
             if source is not None:
                 if source.path in self.modules:
                     return self.modules[source.path]
-                module = self._add(source, set())
+                module = self.bring(source, dotted)
                 if module is not None:
-                    self._call(module, dotted)
                     return module
             self._missing.add((dotted, folder))
         return known

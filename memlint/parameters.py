@@ -11,6 +11,7 @@ from memlint.facts import UNKNOWN, UNSET, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.modes import Modes
 from memlint.reading import Reading
+from memlint.trace import question
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, LOADED, Mode, chain, join, of_file
 
 FEW = 12
@@ -80,14 +81,7 @@ class Parameters(Modes):
             if isinstance(const, Mode) or not (isinstance(const, bool) or name in definition.tested):
                 const = UNSET  # one reading serves all callers
         if kind == "unknown":
-            stated = self._stated.get((definition, name))
-            if stated is None:
-                stated = self._annotated(definition, name)
-                use = self.uses(definition).get(name)
-                if stated[0] == "unknown" and use is not None and use.role:
-                    stated = (use.role, "")
-                self._stated[definition, name] = stated
-            kind, type_ = stated
+            kind, type_ = self._said_of(definition, name)
             if kind == "unknown" and given is None:
                 use = self.uses(definition).get(name)
                 if use is not None and use.called and definition.name != "__init__":  # there it makes the parts
@@ -98,6 +92,18 @@ class Parameters(Modes):
         if given is None:
             kind = _DISPLAYS.get(type(definition.defaults.get(name)), kind)
         return kind, type_, const, target
+
+    @question(2)
+    def _said_of(self, definition: Definition, name: str) -> tuple[str, str]:
+        """Kind and type of a parameter by its annotation, else by how the function uses it."""
+        found = self._stated.get((definition, name))
+        if found is None:
+            found = self._annotated(definition, name)
+            use = self.uses(definition).get(name)
+            if found[0] == "unknown" and use is not None and use.role:
+                found = (use.role, "")
+            self._stated[definition, name] = found
+        return found
 
     def _handed(self, definition: Definition, name: str) -> tuple[str, str]:
         """Kind and type of what all callers hand over for a parameter that the function calls."""

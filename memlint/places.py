@@ -9,7 +9,7 @@ from memlint.classes import Classes
 from memlint.extract import Class, Definition, Module
 from memlint.facts import UNKNOWN, UNSET, Node, Obj, Origin, Value
 from memlint.names import Names
-from memlint.trace import question
+from memlint.trace import note, question
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, join
 
 
@@ -147,6 +147,7 @@ class Places(Classes):
         home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
         if definition is home.top:
             return UNKNOWN
+        note(home)
         if isinstance(expr, ast.Constant):
             kinds = {bool: "bool", int: "number", float: "number", str: "string"}
             many = len(re.findall(rf"^\s*(?:global\s+.*\b{re.escape(name)}\b|{re.escape(name)}\s*[+\-*/]?=[^=])",

@@ -16,7 +16,7 @@ from memlint.flow import Flow
 from memlint.likely import TRAINS, Likely
 from memlint.reading import Reading
 from memlint.source import Source
-from memlint.trace import active, question
+from memlint.trace import active, note, question
 
 if TYPE_CHECKING:
     from memlint.function import Function
@@ -88,11 +88,11 @@ class Project(Likely):
         outer = definition.outer
         if outer is not None and definition not in self.closures:
             self.flow(outer)
-        return self._read(definition, {}, (), 0)
+        return self._read(definition, (), {}, 0)
 
-    @question(1)
     def summary(self, target: Definition, bound: dict[str, Value], depth: int) -> Flow | None:
         """The function read with what these arguments are: their kinds, types and constants, but not their graphs."""
+        note(target)
         if depth > DEPTH:
             return None
         key = self._signature(target, bound)
@@ -100,10 +100,11 @@ class Project(Likely):
         if plain is None:
             plain = self._plain[target] = self._signature(target, {})
         if key == plain or (len(self._variants[target]) >= VARIANTS and key not in self._variants[target]):
-            return self._read(target, {}, (), depth)
+            return self._read(target, (), {}, depth)
         self._variants[target].add(key)
-        return self._read(target, bound, key, depth)
+        return self._read(target, key, bound, depth)
 
+    @question(1)
     def inert(self, init: Definition) -> bool:
         """Whether a constructor only puts its object together, by its words and by those of what it calls.
 
@@ -129,7 +130,8 @@ class Project(Likely):
                     found.append(twin)
         return found
 
-    def _read(self, definition: Definition, bound: dict[str, Value], key: tuple[Any, ...], depth: int) -> Flow | None:
+    @question(2)
+    def _read(self, definition: Definition, key: tuple[Any, ...], bound: dict[str, Value], depth: int) -> Flow | None:
         place = (definition, key)
         if place in self._flows:
             return self._flows[place]

@@ -12,6 +12,7 @@ from memlint.facts import UNKNOWN, Event, Obj, Value
 from memlint.function import Function
 from memlint.reading import NESTING
 from memlint.roles import MODULE, OPTIMIZER, SWITCHES, Use
+from memlint.trace import note
 from memlint.values import LOADED, chain
 
 PLACE = "map_location"
@@ -295,6 +296,6 @@ def _near(fn: Function) -> Iterator[Module]:
     """The file of a function, and those that import it."""
     project, home = fn.project, fn.definition.module
     yield home
-    for module in list(project.names.modules.values()):
-        if home in project.imported(module):
-            yield module
+    for module in project.importers(home):
+        note(module)
+        yield module

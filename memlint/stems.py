@@ -10,6 +10,7 @@ from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from memlint.extract import Class, Definition, walk
+from memlint.trace import note
 
 if TYPE_CHECKING:
     from memlint.project import Project
@@ -104,11 +105,10 @@ def handed(project: Project, where: Definition, name: str) -> Iterator[Stem]:
 
 def _indirect(project: Project, where: Definition) -> Iterator[tuple[Definition, ast.Call]]:
     """Calls in a lambda, and those of `functools.partial`, which give some of the arguments ahead."""
-    near = project.mentioning(where.name)
-    for definition in near if len(near) <= MANY else ():
-        text = definition.text
-        if "lambda" not in text and "partial(" not in text:
-            continue
+    if len(project.mentioning(where.name)) > MANY:
+        return
+    for definition in project.saying(where.name, r"lambda|partial\("):
+        note(definition)
         for node in walk(definition.node):
             if isinstance(node, ast.Call) and node.args and project.names.resolve(node.args[0], definition) is where:
                 yield definition, ast.Call(node.func, node.args[1:], node.keywords)
@@ -161,7 +161,8 @@ def _parsed(project: Project, where: Definition, expr: ast.expr) -> bool:
 
 def _on_command_line(project: Project, where: Definition, name: str) -> Iterator[Stem]:
     """The defaults of ``parser.add_argument("--name", default=…)`` in the files that lie nearest."""
-    option = re.compile(rf"""add_argument\([^)]*["']--{name.replace("_", "[-_]")}["'][^)]*?default\s*=\s*([\w."']+)""")
+    note(("option", name))
+    option = defaults_of(name)
     found: dict[int, list[Stem]] = {}
     for module in project.names.modules.values() if name.isidentifier() else ():
         if not module.source.says(option):
@@ -174,6 +175,11 @@ def _on_command_line(project: Project, where: Definition, name: str) -> Iterator
             near = _shared_folders(module.source.path, where.module.source.path)
             found.setdefault(near, []).append((module.top, default))
     yield from found[max(found)] if found else ()
+
+
+def defaults_of(name: str) -> re.Pattern[str]:
+    """The default of ``parser.add_argument("--name", default=…)``, as its first group."""
+    return re.compile(rf"""add_argument\([^)]*["']--{name.replace("_", "[-_]")}["'][^)]*?default\s*=\s*([\w."']+)""")
 
 
 def _shared_folders(a: str, b: str) -> int:

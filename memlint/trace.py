@@ -1,7 +1,7 @@
-"""Which question looked at what: kept only where a project stays in memory while its files change.
+"""Which question looked at what, so that after a change only those are asked whose answers may be others now.
 
-A run from the command line asks once and traces nothing. An editor's server asks again after every change, and only
-those questions whose answers may have changed: a `Trace` knows who asked for what, down to the code that was looked at.
+An editor's server keeps a project in memory, and a `Trace` that knows who asked for what, down to the code that was
+looked at. A run from the command line has `memlint.grounds`, which knows as much of whole files, or nothing at all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Trace:
-    """Who asked for what. ``asking`` are the questions under way, the innermost last.
+    """Who asked for what, down to functions and words of files. ``asking`` are the questions under way, the innermost
+    last.
 
     ``about`` has, by file, what was asked of its text as a whole. ``answers`` keeps, of each question whose name
     ``digests`` has, what others can see of its answer.
     """
+
+    fine = True
 
     def __init__(self) -> None:
         self.asking: list[Hashable] = []
@@ -79,9 +82,9 @@ def note(what: Hashable, about: str = "") -> None:
 
 
 def active() -> bool:
-    """Whether anybody notes what is looked at. Shortcuts that look at every file at once are then not worth it: each
-    change would have to ask everything again."""
-    return _current is not None
+    """Whether it is noted which single function is looked at. Shortcuts that look at every file at once are then not
+    worth it: each change would have to ask everything again."""
+    return _current is not None and _current.fine
 
 
 @contextmanager

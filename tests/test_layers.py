@@ -18,7 +18,8 @@ ORDER = [
     "lifetimes", "becomes", "stems",
     "knowledge", "classes", "places", "callers", "modes", "parameters", "likely",
     "answers", "function", "hoard", "growth", "lightning", "keeping",
-    "project", "registry", "page", "config", "files", "failure", "wire", "cache", "pool", "check", "baseline", "apply",
+    "project", "registry", "page", "config", "files", "failure", "wire", "cache", "pool", "grounds", "earlier", "check",
+    "baseline", "apply",
     "workspace",
     "report", "trial", "testing", "lsp", "cli", "__main__",
 ]

@@ -53,6 +53,9 @@ PEERS = {
     "flake8": ["flake8", "--exit-zero", "-j1", "--isolated"],
     "ruff": ["ruff", "check", "--isolated", "--no-cache", "--exit-zero", "--select=ALL", "--quiet"],
 }
+CHANGED = "memlint check, a file changed"
+PLACES = 5  # files of a tree that are changed, one after the other
+TEXTS = (".py", ".ipynb", ".toml", ".cfg", ".txt")
 MEMLINT = [sys.executable, "-m", "memlint", "check", "--exit-zero", "--output-format", "jsonl", "--select", "ALL"]
 
 
@@ -117,6 +120,33 @@ def rows(folders: list[Path], files: Path, cache: Path) -> dict[str, tuple[list[
     return found
 
 
+def after_a_change(folders: list[Path], here: Path) -> Cost | None:
+    """What a run in one process costs after a function was put at the end of one file: the mean over some files of a
+    copy of the tree, which lie far apart; one run before that knows nothing yet."""
+    copies = []
+    for number, folder in enumerate(folders):
+        copies.append(here / f"copy{number}" / folder.name)
+        shutil.copytree(folder, copies[-1], ignore=_not_read)
+    command = [*MEMLINT, "--jobs", "1", *map(str, copies)]
+    environment = {"MEMLINT_CACHE_DIR": str(here / "changed"), "PYTHONPATH": str(ROOT)}
+    measure(command, here, environment)
+    files = sorted(path for copy in copies for path in copy.rglob("*.py"))
+    costs = []
+    for path in files[len(files) // (2 * PLACES) :: max(1, len(files) // PLACES)][:PLACES]:
+        path.write_bytes(path.read_bytes() + b"\n\ndef one_more(value):\n    return value + 1\n")
+        if (cost := measure(command, here, environment)) is None:
+            return None
+        costs.append(cost)
+    for copy in copies:
+        shutil.rmtree(copy.parent)
+    shutil.rmtree(here / "changed")
+    return Cost(*(sum(each) / len(costs) for each in zip(*costs, strict=True)))
+
+
+def _not_read(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(TEXTS) and not (Path(folder) / name).is_dir()]
+
+
 def of_tree(folders: list[Path], runs: int, only: str = "") -> dict[str, Any]:
     """The costs of every row on one tree, the least of some rounds each, and how large the tree is."""
     from memlint.config import Configs
@@ -137,6 +167,8 @@ def of_tree(folders: list[Path], runs: int, only: str = "") -> dict[str, Any]:
             for name, (command, environment) in commands.items():
                 if (cost := measure(command, here, environment)) is not None:
                     costs[name].append(cost)
+            if re.search(only, CHANGED) and (cost := after_a_change(folders, here)) is not None:
+                costs.setdefault(CHANGED, []).append(cost)
     best = {name: Cost(*map(min, zip(*found, strict=True))) for name, found in costs.items() if found}
     return {
         "files": len(texts),

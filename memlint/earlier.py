@@ -1,0 +1,243 @@
+"""What an earlier run over the same paths found, and which of it no change has touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from memlint import wire
+from memlint.extract import Module
+from memlint.grounds import SHARED, Ground, Grounds, root
+from memlint.knowledge import of_tensors
+from memlint.project import Project
+from memlint.rule import Finding
+from memlint.source import Source, SourceError
+from memlint.trace import tracing
+
+MANY = 40  # changed files: beyond that, most findings rest on one of them
+
+
+class File(NamedTuple):
+    """A file as it was: the digest of its bytes, its text, its name as a module, what is configured for it."""
+
+    digest: str
+    text: str
+    name: str
+    setting: str
+
+
+@dataclass
+class Earlier:
+    """A run: its ``files``, and of each that was checked what was ``found`` and what that rests on, its ``grounds``.
+
+    ``brought`` are the files beyond those of the run, and under which name they were imported; ``near`` are size and
+    time of those that might have been, by path.
+    """
+
+    files: dict[str, File] = field(default_factory=dict)
+    found: dict[str, list[Finding]] = field(default_factory=dict)
+    grounds: dict[str, Ground] = field(default_factory=dict)
+    brought: dict[str, str] = field(default_factory=dict)
+    near: dict[str, list[int]] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """All of it, to be kept."""
+        paths = sorted(set().union(self.files, *(ground.files for ground in self.grounds.values())))
+        common = sorted(set().union(*(ground.common for ground in self.grounds.values())))
+        place = {path: number for number, path in enumerate(paths)}
+        where = {what: number for number, what in enumerate(common)}
+        data = {
+            "paths": paths,
+            "common": common,
+            "files": self.files,
+            "found": {path: list(map(wire.pack, found)) for path, found in self.found.items()},
+            "grounds": {
+                path: [sorted(map(place.__getitem__, ground.files)), sorted(map(where.__getitem__, ground.common))]
+                for path, ground in self.grounds.items()
+            },
+            "brought": self.brought,
+            "near": self.near,
+        }
+        return zlib.compress(json.dumps(data, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
+
+    @classmethod
+    def load(cls, kept: object) -> Earlier | None:
+        """What `dump` gave; None for anything else."""
+        if not isinstance(kept, bytes):
+            return None
+        try:
+            data: dict[str, Any] = json.loads(zlib.decompress(kept).decode("utf-8", "surrogatepass"))
+            paths, common = data["paths"], [(kind, about) for kind, about in data["common"]]
+            return cls(
+                {path: File(*parts) for path, parts in data["files"].items()},
+                {path: list(map(wire.unpack, found)) for path, found in data["found"].items()},
+                {
+                    path: Ground(frozenset(paths[n] for n in files), frozenset(common[n] for n in shared))
+                    for path, (files, shared) in data["grounds"].items()
+                },
+                data["brought"],
+                data["near"],
+            )
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return None
+
+    def bring(self, project: Project) -> None:
+        """Let a project have the files beyond its own that the earlier one had."""
+        for path, dotted in self.brought.items():
+            source = _read(path)
+            if source is not None and path not in project.names.modules:
+                if dotted:
+                    project.names.bring(source, dotted)
+                else:
+                    project.names.add(source)
+
+    def due(self, project: Project, settings: Mapping[str, str], near: Mapping[str, list[int]]) -> set[str] | None:
+        """The files in which something else may be found now. None: in all of them.
+
+        ``settings`` is what is configured for each file, ``near`` the size and time of each that may be brought in.
+        """
+        now = project.names.modules
+        touched: set[str] = set()
+        came: set[str] = set()  # names of files that are there now and were not, or the other way round
+        changes: list[tuple[Module, Module]] = []
+        for path in self.files.keys() | now.keys():
+            known, after = self.files.get(path), now.get(path)
+            if known is not None and after is not None and known.digest == after.source.digest:
+                if known.setting != settings.get(path, ""):
+                    touched.add(path)
+                continue
+            touched.add(path)
+            if known is None or after is None:
+                if os.path.basename(path) == "__init__.py":
+                    return None  # what other files are called depends on it
+                came.add(_stem(path))
+            before = known and _module(path, known.text, after.name if after is not None else known.name)
+            nothing = _module(path, "", "")
+            changes.append((before or nothing, after or nothing))
+        if len(changes) > MANY:
+            return None
+        sought = {name for ground in self.grounds.values() for kind, name in ground.common if kind == "sought"}
+        moved: set[tuple[str, str]] = set()
+        for path in near.keys() - self.files.keys() - now.keys():
+            if self.near.get(path) != near[path] and (source := _read(path)) is not None:
+                moved |= {("sought", name) for name in sought if name in source.text}
+                if path not in self.near:
+                    came.add(_stem(path))
+        for before, after in changes:
+            there = before.name and after.name
+            if there and (of_tensors(before), project.relevant(before)) != (of_tensors(after), project.relevant(after)):
+                return None  # which files are looked at depends on it
+        importers = [module for module in now.values() if not came.isdisjoint(module.words)] if came else []
+        if not all(map(of_tensors, importers)):
+            return None
+        touched |= {module.source.path for module in importers}
+        for kind, names in _by_kind(self.grounds.values()).items():
+            for before, after in changes:
+                old, new = SHARED[kind](project, before), SHARED[kind](project, after)
+                moved |= {(kind, name) for name in names if old(name) != new(name)}
+        return {
+            source
+            for source in (module.source.path for module in project.names.asked)
+            if source not in self.grounds or not self._holds(self.grounds[source], touched, moved)
+        }
+
+    @staticmethod
+    def _holds(ground: Ground, touched: set[str], moved: set[tuple[str, str]]) -> bool:
+        return touched.isdisjoint(ground.files) and moved.isdisjoint(ground.common)
+
+
+Notes = tuple[Ground, dict[str, str]]
+"""What the findings in a file rest on, and the files that were brought in by then."""
+
+
+class Memory:
+    """What one run knows of an earlier one, and keeps for a later one."""
+
+    def __init__(self, kept: object) -> None:
+        """``kept`` is what `dump` gave."""
+        self._earlier = Earlier.load(kept)
+        self._now = Earlier()
+        self._grounds = Grounds()
+
+    def begin(
+        self, project: Project, sources: list[Source], settings: Mapping[str, str], near: dict[str, list[int]]
+    ) -> tuple[list[Source], list[Finding]]:
+        """Those of the files that have to be looked at, and what is still found in the others."""
+        self._settings, self._now.near = settings, near
+        earlier, due = self._earlier, None
+        if earlier is not None:
+            with tracing(self._grounds):
+                earlier.bring(project)
+                due = earlier.due(project, settings, near)
+        if earlier is None or due is None:
+            return sources, []
+        holding = []
+        for path in (source.path for source in sources if source.path not in due):
+            self._now.found[path], self._now.grounds[path] = earlier.found[path], earlier.grounds[path]
+            holding += earlier.found[path]
+        return [source for source in sources if source.path in due], holding
+
+    @contextmanager
+    def noting(self, project: Project, source: Source) -> Iterator[None]:
+        """Note what is looked at meanwhile, on the way to what is found in a file."""
+        project.forget_functions()  # they keep answers without a note of who asked
+        with tracing(self._grounds), self._grounds.question(root(source.path)):
+            yield
+
+    def notes(self, project: Project, source: Source) -> Notes:
+        """What `noting` noted, for `keep`, which may be in another process."""
+        return self._grounds.of(source.path), project.names.brought
+
+    def keep(self, path: str, found: list[Finding], notes: Notes) -> None:
+        """Keep what is found in a file, and what that rests on."""
+        self._now.found[path] = found
+        self._now.grounds[path], brought = notes
+        self._now.brought.update(brought)
+
+    def end(self, project: Project) -> None:
+        """Keep what the files of the run were."""
+        now, modules = self._now, project.names.modules
+        now.brought.update(project.names.brought)
+        for path, module in modules.items():
+            source = module.source
+            now.files[path] = File(source.digest, source.text, module.name, self._settings.get(path, ""))
+        for path in now.brought.keys() - modules.keys():  # in another process
+            if (there := _read(path)) is not None:
+                now.files[path] = File(there.digest, there.text, now.brought[path], "")
+
+    def dump(self) -> bytes:
+        """What a later run is to know."""
+        return self._now.dump()
+
+
+def _by_kind(grounds: Iterable[Ground]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for kind, name in set(chain.from_iterable(ground.common for ground in grounds)):
+        found.setdefault(kind, set()).add(name)
+    return found
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _read(path: str) -> Source | None:
+    try:
+        return Source.read(path)
+    except SourceError:
+        return None
+
+
+def _module(path: str, text: str, name: str) -> Module:
+    """A file of that text, outside the project; one that cannot be parsed holds nothing."""
+    package = os.path.basename(path) == "__init__.py"
+    try:
+        return Module(Source(path, text), name, package)
+    except SourceError:
+        return Module(Source(path, ""), name, package)
