@@ -118,13 +118,18 @@ def _dropped(fn: Function, node: ast.AST, depth: int) -> bool:
     return _returned(fn, depth) if "returned" in fate else not _closed_above(fn, set())
 
 
-def _closes(fn: Function) -> bool:
-    """Whether a function closes, empties or shows figures."""
+def _closes(fn: Function, seen: frozenset[Definition] = frozenset()) -> bool:
+    """Whether a function, or one that it calls, closes, empties or shows figures."""
+    if fn.definition in seen or len(seen) > LIMIT:
+        return False
+    seen |= {fn.definition}
     for event in fn.events("call"):
         if _effect(fn, event, "close"):
             return True
         func = event.site.func if isinstance(event.site, ast.Call) and event.inner is None else None
         if isinstance(func, ast.Attribute) and func.attr in CLOSES and event.callee is None and not event.name:
+            return True
+        if isinstance(event.callee, Definition) and _closes(fn.project.function(event.callee), seen):
             return True
     return False
 
