@@ -41,7 +41,7 @@ def discarded(fn: Function) -> Iterator[Event]:
             continue
         if isinstance(event.callee, Definition) or (tensor.kind == "unknown" and _defined(fn, attr)):
             continue  # a method of the project's own may change the object
-        if _is_shown(fn, event.stmt):
+        if _is_shown(fn, event.stmt) or (attr == "detach" and not _has_graph(fn, tensor)):
             continue
         if attr != "detach" and (_is_wait(fn, event) or not _used_after(fn, lifetimes, event)):
             continue
@@ -56,6 +56,13 @@ def _is_tensor(fn: Function, value: Value, expression: ast.expr) -> bool:
     if (use is not None and not ARITHMETIC.isdisjoint(use.attributes)) or _is_buffer(fn, chain(expression)):
         return True
     return value.kind in TENSORS and _made_as_tensor(fn, value)
+
+
+def _has_graph(fn: Function, value: Value) -> bool:
+    """Whether a tensor may have a graph that goes on: one made of numbers alone has none, nor what `.data` gives."""
+    defaults = fn.definition.defaults
+    numbers = {n for n, d in defaults.items() if isinstance(d, ast.Constant) and isinstance(d.value, (int, float))}
+    return any(n.origin is not Origin.PARAMETER or n.name not in numbers for n in fn.nodes(value))
 
 
 def _is_buffer(fn: Function, name: str) -> bool:
