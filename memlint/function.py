@@ -551,10 +551,20 @@ class Function:
 
     def piles_up(self, event: Event, forwards: list[Event]) -> bool:
         """Whether a store or a running total keeps the graphs of these forwards."""
-        made = {f.node for f in forwards}
+        made = {f.node for f in forwards if self._anew(f, event)}
         if not any(n in made for n in self.nodes(event.value)) or event.value.kind in GRAPHLESS:
             return False
         return self.outlives(event) if event.verb == "store" else self.running(event)
+
+    def _anew(self, forward: Event, kept: Event) -> bool:
+        """Whether something is kept of a new forward each time, and not again and again of one and the same."""
+        obj = kept.target
+        if not kept.loops or (obj is not None and obj.shared and self.project_repeats()):
+            return True
+        both = (loop for loop in kept.loops if loop in forward.loops)
+        if kept.verb == "store":
+            return any(obj is None or loop not in obj.loops for loop in both)
+        return any(not self.restarted(kept.name, loop) for loop in both)
 
     def repeated(self, event: Event) -> bool:
         return bool(event.loops) or self.project_repeats()
