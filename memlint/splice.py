@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memlint.reading import Reading
 
 EVENTS = 800  # events that a flow takes over from its callees
+PLAIN = frozenset({"number", "bool", "string", "ndarray"})
 SPLICED = frozenset(
     {
         "forward",
@@ -47,10 +48,19 @@ class Splice:
         self.objs: dict[Obj, Obj] = {}
 
     def result(self) -> Value:
+        if self.flow.returns.kind in PLAIN:
+            self.reduce_arguments()
         for event in self.flow.events:
             if event.verb in SPLICED and self.matters(event):
                 self.repeat(event)
         return self.value(self.flow.returns)
+
+    def reduce_arguments(self) -> None:
+        """See that the callee makes something plain of its arguments' graphs, as ``to_numpy(x)`` does."""
+        for value in self.flow.arguments.values():
+            for node in value.deps:
+                if (node.reduced or node.detached) and node.index in self.by_index and not self.handed_on(node):
+                    self.caller.reduce(self.caller.held(self.by_index[node.index]), detached=not node.reduced)
 
     def matters(self, event: Event) -> bool:
         """Whether a caller can be concerned: what a callee does with plain values of its own stays its own affair."""
