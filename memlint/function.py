@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from memlint import answers, edits
 from memlint.extract import Definition, children, walk
-from memlint.facts import Answer, Event, Grad, Node, Origin, Value
+from memlint.facts import Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.lifetimes import Lifetimes
 from memlint.roles import MODULE
@@ -38,16 +38,30 @@ CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "setup", "buil
 def _evaluates(forward: Event, flow: Flow | None) -> bool:
     """Whether the model was switched to evaluation before a forward, and none but this function trains it.
 
-    Of the switches in sight the last one ahead of the forward counts.
+    The model of a layer that a method of it runs is the method's own object. Of the switches in sight the last one
+    ahead of the forward counts.
     """
-    for obj in forward.receiver.objs:
+    events = flow.events if flow is not None else ()
+    for obj in (*forward.receiver.objs, *_own_model(forward, flow)):
         if obj.evaluates and not (obj.trains and obj.shared):
-            events = flow.events if flow is not None else ()
             switches = [e for e in events if e.verb in ("eval", "train") and obj in e.receiver.objs]
             ahead = [e for e in switches if e.order < forward.order]
             if not switches or (ahead and ahead[-1].verb == "eval"):
                 return True
     return False
+
+
+def _own_model(forward: Event, flow: Flow | None) -> tuple[Obj, ...]:
+    """The object whose method runs a layer of its own: a module that the method itself switches to evaluation."""
+    definition = flow.definition if flow is not None else None
+    if flow is None or definition is None or not definition.bound or forward.inner is not None:
+        return ()
+    name = definition.positional[0]
+    mine = flow.arguments.get(name)
+    if mine is None or mine.kind != "module" or not forward.receiver.path.startswith(f"{name}."):
+        return ()
+    switched = {o for e in flow.events if e.verb == "eval" and e.inner is None for o in e.receiver.objs}
+    return tuple(o for o in mine.objs if o in switched)
 
 
 def _known(module: Value) -> bool:
