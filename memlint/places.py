@@ -142,6 +142,25 @@ class Places(Classes):
                     if o.kind in CONTAINERS:
                         self._share(o, module, name)
 
+    def _made_later(self, home: Module, reader: Definition, name: str) -> Value | None:
+        """The module that functions of its file bind a global to that is None at first, where all bind one such."""
+        made: list[Value] = []
+        for definition in home.definitions:
+            if (
+                definition is reader
+                or definition.is_top
+                or not definition.says("global ")
+                or name not in definition.words
+            ):
+                continue
+            flow = self.flow(definition)
+            obj = self.global_obj(home, name)
+            made += (e.value for e in flow.events if e.verb == "set" and e.target is obj) if flow is not None else ()
+        types = {v.type for v in made if v.kind != "none"}
+        if len(types) != 1 or "" in types or not all(v.kind in ("module", "none") for v in made):
+            return None
+        return next(v for v in made if v.type).but(deps=EMPTY, path=name)
+
     def global_read(self, names: Names, module: Module, definition: Definition, name: str, expr: ast.expr) -> Value:
         """A name bound at the top level of a file, as functions see it."""
         home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
@@ -153,6 +172,9 @@ class Places(Classes):
             many = len(re.findall(rf"^\s*(?:global\s+.*\b{re.escape(name)}\b|{re.escape(name)}\s*[+\-*/]?=[^=])",
                                   home.source.text, re.M)) > 1  # fmt: skip
             if expr.value is None and many:
+                made = self._made_later(home, definition, name)
+                if made is not None:
+                    return made
                 return Value("unknown", frozenset({self.place_node(self.global_obj(home, name))}))
             return Value(kinds.get(type(expr.value), "none"), const=UNSET if many else expr.value)
         top = home.top, ()  # what calls this function may be the top level itself: then the name is what it is by now
