@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from memlint.extract import Module
     from memlint.function import Function
     from memlint.library import Library
+    from memlint.outline import Outline
     from memlint.project import Project
 
 
@@ -230,7 +231,8 @@ class Run:
 
         library = self.library()
         try:
-            project = self.project(sources, list(near), library)
+            outlines = memory.outlines if memory is not None else None
+            project = self.project(sources, list(near), library, outlines=outlines)
         except Exception as error:
             sources, failures = self._without_culprits(sources, library, error)
             yield from failures
@@ -321,15 +323,27 @@ class Run:
             raise ConfigError(f"[tool.memlint.library]: {error}") from None
 
     def project(
-        self, sources: list[Source], near: list[str], library: Library | None, module: type[Module] | None = None
+        self,
+        sources: list[Source],
+        near: list[str],
+        library: Library | None,
+        module: type[Module] | None = None,
+        outlines: Mapping[str, Outline] | None = None,
     ) -> Project:
-        """The files as one project; ``module`` is the class of what is known of each."""
+        """The files as one project; ``module`` is the class of what is known of each, and ``outlines`` are as `Names`
+        has them."""
         from memlint.extract import Module
         from memlint.project import Project
 
         loader = Loader(sources)
         return Project(
-            sources, target_of=self._target, library=library, loader=loader, neighbours=near, module=module or Module
+            sources,
+            target_of=self._target,
+            library=library,
+            loader=loader,
+            neighbours=near,
+            module=module or Module,
+            outlines=outlines,
         )
 
     def _without_culprits(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,21 +16,25 @@ from memlint import wire
 from memlint.extract import Module
 from memlint.grounds import SHARED, Ground, Grounds, root
 from memlint.knowledge import of_tensors
+from memlint.outline import Outline, outline
 from memlint.project import Project
 from memlint.rule import Finding
 from memlint.source import Source, SourceError
 from memlint.trace import tracing
 
+_LENGTH = struct.Struct("!Q")
 MANY = 40  # changed files: beyond that, most findings rest on one of them
 
 
 class File(NamedTuple):
-    """A file as it was: the digest of its bytes, its text, its name as a module, what is configured for it."""
+    """A file as it was: the digest of its bytes, its name as a module, what is configured for it, its `Outline`, and
+    its text, compressed."""
 
     digest: str
-    text: str
     name: str
     setting: str
+    outline: Outline
+    text: bytes
 
 
 @dataclass
@@ -47,24 +52,25 @@ class Earlier:
     near: dict[str, list[int]] = field(default_factory=dict)
 
     def dump(self) -> bytes:
-        """All of it, to be kept."""
-        paths = sorted(set().union(self.files, *(ground.files for ground in self.grounds.values())))
+        """All of it, to be kept: the length of the first part; that part; the texts, one after the other."""
+        paths = sorted(set(self.files).union(*(ground.files for ground in self.grounds.values())))
         common = sorted(set().union(*(ground.common for ground in self.grounds.values())))
         place = {path: number for number, path in enumerate(paths)}
         where = {what: number for number, what in enumerate(common)}
         data = {
             "paths": paths,
             "common": common,
-            "files": self.files,
+            "files": {path: [*file[:-1], len(file.text)] for path, file in self.files.items()},
             "found": {path: list(map(wire.pack, found)) for path, found in self.found.items()},
             "grounds": {
-                path: [sorted(map(place.__getitem__, ground.files)), sorted(map(where.__getitem__, ground.common))]
+                path: [[place[each] for each in ground.files], [where[each] for each in ground.common]]
                 for path, ground in self.grounds.items()
             },
             "brought": self.brought,
             "near": self.near,
         }
-        return zlib.compress(json.dumps(data, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
+        first = zlib.compress(json.dumps(data, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
+        return b"".join([_LENGTH.pack(len(first)), first, *(file.text for file in self.files.values())])
 
     @classmethod
     def load(cls, kept: object) -> Earlier | None:
@@ -72,19 +78,26 @@ class Earlier:
         if not isinstance(kept, bytes):
             return None
         try:
-            data: dict[str, Any] = json.loads(zlib.decompress(kept).decode("utf-8", "surrogatepass"))
+            at = _LENGTH.size + _LENGTH.unpack_from(kept)[0]
+            data: dict[str, Any] = json.loads(zlib.decompress(kept[_LENGTH.size : at]).decode("utf-8", "surrogatepass"))
             paths, common = data["paths"], [(kind, about) for kind, about in data["common"]]
+            files = {}
+            for path, (digest, name, setting, facts, length) in data["files"].items():
+                files[path] = File(digest, name, setting, facts, kept[at : at + length])
+                at += length
+            if at != len(kept):
+                return None
             return cls(
-                {path: File(*parts) for path, parts in data["files"].items()},
+                files,
                 {path: list(map(wire.unpack, found)) for path, found in data["found"].items()},
                 {
-                    path: Ground(frozenset(paths[n] for n in files), frozenset(common[n] for n in shared))
-                    for path, (files, shared) in data["grounds"].items()
+                    path: Ground(tuple(paths[n] for n in own), tuple(common[n] for n in shared))
+                    for path, (own, shared) in data["grounds"].items()
                 },
                 data["brought"],
                 data["near"],
             )
-        except (zlib.error, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError):
             return None
 
     def bring(self, project: Project) -> None:
@@ -117,7 +130,7 @@ class Earlier:
                 if os.path.basename(path) == "__init__.py":
                     return None  # what other files are called depends on it
                 came.add(_stem(path))
-            before = known and _module(path, known.text, after.name if after is not None else known.name)
+            before = known and _module(path, _text(known), after.name if after is not None else known.name)
             nothing = _module(path, "", "")
             changes.append((before or nothing, after or nothing))
         if len(changes) > MANY:
@@ -165,6 +178,11 @@ class Memory:
         self._now = Earlier()
         self._grounds = Grounds()
 
+    @property
+    def outlines(self) -> dict[str, Outline]:
+        """Those of the files that were there, by path."""
+        return {path: file.outline for path, file in self._earlier.files.items()} if self._earlier is not None else {}
+
     def begin(
         self, project: Project, sources: list[Source], settings: Mapping[str, str], near: dict[str, list[int]]
     ) -> tuple[list[Source], list[Finding]]:
@@ -202,14 +220,19 @@ class Memory:
 
     def end(self, project: Project) -> None:
         """Keep what the files of the run were."""
-        now, modules = self._now, project.names.modules
+        now, modules = self._now, dict(project.names.modules)
         now.brought.update(project.names.brought)
+        for path, name in now.brought.items():
+            if path not in modules and (source := _read(path)) is not None:  # another process brought it in
+                modules[path] = _module(path, source.text, name)
+        before = self._earlier.files if self._earlier is not None else {}
         for path, module in modules.items():
-            source = module.source
-            now.files[path] = File(source.digest, source.text, module.name, self._settings.get(path, ""))
-        for path in now.brought.keys() - modules.keys():  # in another process
-            if (there := _read(path)) is not None:
-                now.files[path] = File(there.digest, there.text, now.brought[path], "")
+            digest, setting, known = module.source.digest, self._settings.get(path, ""), before.get(path)
+            if known is not None and known.digest == digest:
+                now.files[path] = known._replace(name=module.name, setting=setting)
+            else:
+                text = zlib.compress(module.source.text.encode("utf-8", "surrogatepass"), 1)
+                now.files[path] = File(digest, module.name, setting, outline(module), text)
 
     def dump(self) -> bytes:
         """What a later run is to know."""
@@ -221,6 +244,10 @@ def _by_kind(grounds: Iterable[Ground]) -> dict[str, set[str]]:
     for kind, name in set(chain.from_iterable(ground.common for ground in grounds)):
         found.setdefault(kind, set()).add(name)
     return found
+
+
+def _text(file: File) -> str:
+    return zlib.decompress(file.text).decode("utf-8", "surrogatepass")
 
 
 def _stem(path: str) -> str:

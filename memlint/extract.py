@@ -357,9 +357,12 @@ class Module:
         """Parse the file again after `drop`."""
         fresh = Module(self.source, self.name, self.package)
         self.loaded = True
+        classes = dict(zip(self.every_class(), fresh.every_class(), strict=True))
         for mine, other in zip(self.definitions, fresh.definitions, strict=True):
             mine.node = other.node
-        for ours, its in zip(self.every_class(), fresh.every_class(), strict=True):
+            if mine.cls is not None and other.cls is not None:
+                classes[mine.cls] = other.cls  # another class of its name came later, and is the one that counts
+        for ours, its in classes.items():
             ours.node, ours.variables, ours.stated, ours.bases = its.node, its.variables, its.stated, its.bases
         self.variables = fresh.variables
 

@@ -28,8 +28,8 @@ class Ground(NamedTuple):
     """What the findings in a file rest on: paths of ``files``, and what they have in ``common``, each a kind of
     `SHARED` and what it is about."""
 
-    files: frozenset[str]
-    common: frozenset[tuple[str, str]]
+    files: tuple[str, ...]
+    common: tuple[tuple[str, str], ...]
 
 
 class Grounds(Trace):
@@ -69,7 +69,7 @@ class Grounds(Trace):
             for each in about:
                 if isinstance(each, (Definition, Class, Module)):
                     files.add((each if isinstance(each, Module) else each.module).source.path)
-        return Ground(frozenset(files), frozenset(common))
+        return Ground(tuple(files), tuple(common))
 
 
 def _is_common(what: Hashable) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.extract import Class, Definition, Module
@@ -12,6 +12,7 @@ from memlint.facts import Event, Grad, Obj, Value
 from memlint.flow import Flow
 from memlint.library import Library, Row, shipped
 from memlint.names import OF_TREE, Loader, Names
+from memlint.outline import Outline
 from memlint.reading import Reading
 from memlint.source import Source
 from memlint.target import Target
@@ -62,9 +63,10 @@ class Knowledge:
         loader: Loader | None = None,
         neighbours: Sequence[str] = (),
         module: type[Module] = Module,
+        outlines: Mapping[str, Outline] | None = None,
     ) -> None:
         self.library = library or shipped()
-        self.names = Names(sources, loader, module)
+        self.names = Names(sources, loader, module, outlines)
         self.target_of = target_of or (lambda path: Target())
         self._read_file: Callable[[str], Source | None] | None = getattr(loader, "read", None)
         self._neighbours = list(neighbours)

@@ -157,17 +157,18 @@ class Likely(Parameters):
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
+        note(definition)
         return asked(definition) or any(map(asked, self._called(definition)))
 
     def _called(self, definition: Definition) -> Iterator[Definition]:
         """The functions that it may call."""
         calls = self._calls(definition)
-        yield from calls.helpers
-        for name in calls.methods:
-            yield from self.methods_named(name)
+        for found in (calls.helpers, *map(self.methods_named, calls.methods)):
+            for each in found:
+                note(each)
+                yield each
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
-        note(definition)
         known = self._doing.get((definition, how))
         if known is None:
             known = self._doing[definition, how] = how(definition.code)
@@ -176,7 +177,6 @@ class Likely(Parameters):
     @staticmethod
     def _lasts(definition: Definition) -> bool:
         """Whether it has a loop, or a name that outlives it."""
-        note(definition)
         if LASTING.search(definition.code) is not None:
             return True
         return not definition.module.variables.keys().isdisjoint(definition.words)

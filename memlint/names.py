@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os.path import isfile
 from posixpath import basename, dirname
 from typing import Any
 
 from memlint.extract import Class, Definition, Module
+from memlint.outline import Outline, outlined
 from memlint.source import Source, SourceError
 from memlint.trace import fact, note, unseen
 
@@ -22,8 +23,16 @@ Meaning = "Definition | Class | Module | str | ast.expr | None"
 class Names:
     """The files of one run. Files outside it are read only when one inside imports them."""
 
-    def __init__(self, sources: Sequence[Source], loader: Loader | None = None, module: type[Module] = Module) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        loader: Loader | None = None,
+        module: type[Module] = Module,
+        outlines: Mapping[str, Outline] | None = None,
+    ) -> None:
+        """``outlines`` are those of files, by path, that need not be parsed before somebody reads them."""
         self._loader = loader
+        self._outlines = outlines or {}
         self._module_type = module
         self.facts: dict[Any, Any] = {}
         self._missing: set[tuple[str, str]] = set()
@@ -80,11 +89,14 @@ class Names:
             folder = dirname(folder)
         while top > 0 and folder in packages:
             top, folder = top - 1, dirname(folder)
+        name = ".".join(parts[top:])
         try:
-            module = self._module_type(source, ".".join(parts[top:]), package)
+            module = outlined(source, name, package, self._outlines.get(source.path))
+            if module is None:
+                module = self._module_type(source, name, package)
         except SourceError:
             return None
-        if self._tight:
+        if self._tight and module.loaded:
             module.drop()
         self.modules[source.path] = module
         self._call(module, module.name)

@@ -61,6 +61,7 @@ class Project(Likely):
             found = self._functions[definition] = Function(self, definition)
         return found
 
+    @question(1)
     def interesting(self, definition: Definition) -> bool:
         """Whether most rules can have anything to ask: without loops, stores or training there is no answer."""
         known = self._interesting.get(definition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -242,11 +243,17 @@ def damaged(kept: bytes) -> Iterator[object]:
     yield "text"
     yield kept[:-10]
     yield b""
-    yield zlib.compress(b"[]")
-    data = json.loads(zlib.decompress(kept))
+    (length,) = struct.unpack_from("!Q", kept)
+    data = json.loads(zlib.decompress(kept[8 : 8 + length]))
+
+    def other(data: object) -> bytes:
+        first = zlib.compress(json.dumps(data).encode())
+        return struct.pack("!Q", len(first)) + first + kept[8 + length :]
+
+    yield other([])
     for key in data:
-        yield zlib.compress(json.dumps({k: v for k, v in data.items() if k != key}).encode())
-    yield zlib.compress(json.dumps({**data, "grounds": {"loop.py": [[99], []]}}).encode())
+        yield other({k: v for k, v in data.items() if k != key})
+    yield other({**data, "grounds": {"loop.py": [[99], []]}})
 
 
 def test_what_is_damaged_is_as_if_it_were_not_there(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "memlint"
 # fmt: off
 ORDER = [
     "rule", "toml", "notebook", "dialect", "source", "suppress", "layout", "imports", "surgery", "edits", "facts",
-    "values", "trace", "extract", "target", "library", "names", "roles", "reading", "special", "splice", "calls",
-    "expressions",
+    "values", "trace", "extract", "outline", "target", "library", "names", "roles", "reading", "special", "splice",
+    "calls", "expressions",
     "flow",
     "lifetimes", "becomes", "stems",
     "knowledge", "classes", "places", "callers", "modes", "parameters", "likely",

@@ -239,10 +239,10 @@ def keep_projects() -> None:
     folders: dict[str, Path] = {}
     plain = check.Run.project
 
-    def project(self: Any, sources: Any, near: Any, library: Any, module: Any = None) -> Any:
+    def project(self: Any, sources: Any, near: Any, library: Any, module: Any = None, outlines: Any = None) -> Any:
         given = (tuple((s.path, s.digest) for s in sources), tuple(near), self._options.target)
         if given not in projects:
-            projects[given] = plain(self, sources, near, library, module)
+            projects[given] = plain(self, sources, near, library, module, outlines)
         return projects[given]
 
     class Kept(testing.Project):
