@@ -14,7 +14,7 @@ from memlint.knowledge import targets
 from memlint.library import Row
 from memlint.places import Places
 from memlint.reading import Reading
-from memlint.trace import fact, note, question, unseen
+from memlint.trace import fact, looked_at, note, question, unseen
 
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 
@@ -35,9 +35,7 @@ class Callers(Places):
 
     def mentioned(self, name: str) -> Iterator[Definition]:
         """`mentioning`, for whoever looks into each of them."""
-        for definition in self.mentioning(name):
-            note(definition)
-            yield definition
+        return looked_at(self.mentioning(name))
 
     @fact
     def saying(self, name: str, pattern: str) -> list[Definition]:

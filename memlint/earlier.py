@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from memlint import wire
 from memlint.extract import Module
-from memlint.grounds import SHARED, Ground, Grounds, root
+from memlint.grounds import SHARED, Ground, Grounds, parts, root
 from memlint.knowledge import of_tensors
 from memlint.outline import Outline, outline
 from memlint.project import Project
@@ -53,17 +53,17 @@ class Earlier:
 
     def dump(self) -> bytes:
         """All of it, to be kept: the length of the first part; that part; the texts, one after the other."""
-        paths = sorted(set(self.files).union(*(ground.files for ground in self.grounds.values())))
+        parts = sorted(set().union(*(ground.parts for ground in self.grounds.values())))
         common = sorted(set().union(*(ground.common for ground in self.grounds.values())))
-        place = {path: number for number, path in enumerate(paths)}
+        place = {path: number for number, path in enumerate(parts)}
         where = {what: number for number, what in enumerate(common)}
         data = {
-            "paths": paths,
+            "parts": parts,
             "common": common,
             "files": {path: [*file[:-1], len(file.text)] for path, file in self.files.items()},
             "found": {path: list(map(wire.pack, found)) for path, found in self.found.items()},
             "grounds": {
-                path: [[place[each] for each in ground.files], [where[each] for each in ground.common]]
+                path: [[place[each] for each in ground.parts], [where[each] for each in ground.common]]
                 for path, ground in self.grounds.items()
             },
             "brought": self.brought,
@@ -80,7 +80,7 @@ class Earlier:
         try:
             at = _LENGTH.size + _LENGTH.unpack_from(kept)[0]
             data: dict[str, Any] = json.loads(zlib.decompress(kept[_LENGTH.size : at]).decode("utf-8", "surrogatepass"))
-            paths, common = data["paths"], [(kind, about) for kind, about in data["common"]]
+            parts, common = data["parts"], [(kind, about) for kind, about in data["common"]]
             files = {}
             for path, (digest, name, setting, facts, length) in data["files"].items():
                 files[path] = File(digest, name, setting, facts, kept[at : at + length])
@@ -91,7 +91,7 @@ class Earlier:
                 files,
                 {path: list(map(wire.unpack, found)) for path, found in data["found"].items()},
                 {
-                    path: Ground(tuple(paths[n] for n in own), tuple(common[n] for n in shared))
+                    path: Ground(tuple(parts[n] for n in own), tuple(common[n] for n in shared))
                     for path, (own, shared) in data["grounds"].items()
                 },
                 data["brought"],
@@ -116,53 +116,63 @@ class Earlier:
         ``settings`` is what is configured for each file, ``near`` the size and time of each that may be brought in.
         """
         now = project.names.modules
-        touched: set[str] = set()
-        came: set[str] = set()  # names of files that are there now and were not, or the other way round
-        changes: list[tuple[Module, Module]] = []
-        for path in self.files.keys() | now.keys():
-            known, after = self.files.get(path), now.get(path)
-            if known is not None and after is not None and known.digest == after.source.digest:
-                if known.setting != settings.get(path, ""):
-                    touched.add(path)
-                continue
-            touched.add(path)
-            if known is None or after is None:
-                if os.path.basename(path) == "__init__.py":
-                    return None  # what other files are called depends on it
-                came.add(_stem(path))
-            before = known and _module(path, _text(known), after.name if after is not None else known.name)
-            nothing = _module(path, "", "")
-            changes.append((before or nothing, after or nothing))
-        if len(changes) > MANY:
-            return None
-        sought = {name for ground in self.grounds.values() for kind, name in ground.common if kind == "sought"}
-        moved: set[tuple[str, str]] = set()
-        for path in near.keys() - self.files.keys() - now.keys():
-            if self.near.get(path) != near[path] and (source := _read(path)) is not None:
-                moved |= {("sought", name) for name in sought if name in source.text}
-                if path not in self.near:
-                    came.add(_stem(path))
-        for before, after in changes:
-            there = before.name and after.name
-            if there and (of_tensors(before), project.relevant(before)) != (of_tensors(after), project.relevant(after)):
+        pairs = self._pairs(now, settings)
+        came = {path for path in pairs if (path in self.files) != (path in now)}
+        if len(pairs) > MANY or any(os.path.basename(path) == "__init__.py" for path in came):
+            return None  # what other files are called depends on it
+        for path in pairs.keys() - came:
+            old, new = pairs[path]
+            if (of_tensors(old), project.relevant(old)) != (of_tensors(new), project.relevant(new)):
                 return None  # which files are looked at depends on it
-        importers = [module for module in now.values() if not came.isdisjoint(module.words)] if came else []
+        beside = [path for path in near.keys() - self.files.keys() - now.keys() if self.near.get(path) != near[path]]
+        names = {_stem(path) for path in (*came, *(path for path in beside if path not in self.near))}
+        importers = [module for module in now.values() if not names.isdisjoint(module.words)] if names else []
         if not all(map(of_tensors, importers)):
             return None
-        touched |= {module.source.path for module in importers}
-        for kind, names in _by_kind(self.grounds.values()).items():
-            for before, after in changes:
-                old, new = SHARED[kind](project, before), SHARED[kind](project, after)
-                moved |= {(kind, name) for name in names if old(name) != new(name)}
-        return {
-            source
-            for source in (module.source.path for module in project.names.asked)
-            if source not in self.grounds or not self._holds(self.grounds[source], touched, moved)
-        }
+        touched = set(pairs).union(*({m.source.path, *parts(m)} for m in importers))
+        touched.update(*(_other_parts(*pair) for pair in pairs.values()))
+        moved = self._moved(project, pairs.values(), beside)
 
-    @staticmethod
-    def _holds(ground: Ground, touched: set[str], moved: set[tuple[str, str]]) -> bool:
-        return touched.isdisjoint(ground.files) and moved.isdisjoint(ground.common)
+        def holds(path: str) -> bool:
+            ground = self.grounds.get(path)
+            if ground is None or path in pairs:
+                return False
+            if any(step.path in pairs for finding in self.found[path] for step in finding.trail):
+                return False  # the step's line may be another
+            return touched.isdisjoint(ground.parts) and moved.isdisjoint(ground.common)
+
+        return {path for path in (module.source.path for module in project.names.asked) if not holds(path)}
+
+    def _pairs(self, now: Mapping[str, Module], settings: Mapping[str, str]) -> dict[str, tuple[Module, Module]]:
+        """The files that are not as they were, before and now; where there is none, one that holds nothing."""
+        found = {}
+        for path in self.files.keys() | now.keys():
+            known, new = self.files.get(path), now.get(path)
+            if known is not None and new is not None and known.digest == new.source.digest:
+                if known.setting != settings.get(path, ""):
+                    found[path] = _module(path, "", new.name), new  # all of it may mean something else
+                continue
+            name = new.name if new is not None else known.name if known is not None else ""
+            found[path] = _module(path, _text(known) if known else "", name), new or _module(path, "", name)
+        return found
+
+    def _moved(
+        self, project: Project, pairs: Iterable[tuple[Module, Module]], beside: Iterable[str]
+    ) -> set[tuple[str, str]]:
+        """What files have in common that is not as it was, by what changed and by files ``beside`` those of the run."""
+        asked: dict[str, set[str]] = {}
+        for kind, about in set(chain.from_iterable(ground.common for ground in self.grounds.values())):
+            asked.setdefault(kind, set()).add(about)
+        found = set()
+        for old, new in pairs:
+            for kind, abouts in asked.items():
+                had, has = SHARED[kind](project, old), SHARED[kind](project, new)
+                found |= {(kind, about) for about in abouts if had(about) != has(about)}
+        for source in map(_read, beside):
+            found |= {
+                ("sought", name) for name in asked.get("sought", ()) if source is not None and name in source.text
+            }
+        return found
 
 
 Notes = tuple[Ground, dict[str, str]]
@@ -239,11 +249,10 @@ class Memory:
         return self._now.dump()
 
 
-def _by_kind(grounds: Iterable[Ground]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for kind, name in set(chain.from_iterable(ground.common for ground in grounds)):
-        found.setdefault(kind, set()).add(name)
-    return found
+def _other_parts(old: Module, new: Module) -> set[str]:
+    """The parts that are not in both of two states of a file, or not alike."""
+    had, has = parts(old), parts(new)
+    return {part for part in had.keys() | has.keys() if had.get(part) != has.get(part)}
 
 
 def _text(file: File) -> str:

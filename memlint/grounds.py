@@ -1,6 +1,7 @@
-"""What the findings in a file rest on: files that were looked into on the way, and what all files have in common.
+"""What the findings in a file rest on: functions and classes that were looked at on the way, and what files have in
+common.
 
-Noted while rules run, by question: coarser than what an editor's `memlint.workspace` knows, and next to free. What
+Noted while rules run, by question: not as fine as what an editor's `memlint.workspace` knows, and next to free. What
 files have in common, such as who mentions a name, is not looked into any further: it is as before for as long as each
 file that changed contributes to it what it contributed before.
 """
@@ -17,6 +18,7 @@ from memlint.extract import Class, Definition, Module
 from memlint.keeping import has_wide
 from memlint.knowledge import targets
 from memlint.likely import assigned, hooked
+from memlint.places import rebinds
 from memlint.stems import defaults_of
 from memlint.trace import Trace
 
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Ground(NamedTuple):
-    """What the findings in a file rest on: paths of ``files``, and what they have in ``common``, each a kind of
-    `SHARED` and what it is about."""
+    """What the findings in a file rest on: `parts` of files, and what files have in ``common``, each a kind of `SHARED`
+    and what it is about."""
 
-    files: tuple[str, ...]
+    parts: tuple[str, ...]
     common: tuple[tuple[str, str], ...]
 
 
@@ -59,21 +61,50 @@ class Grounds(Trace):
 
     def of(self, path: str) -> Ground:
         """What the findings in a file rest on."""
-        files: set[str] = {path}
+        found: set[str] = {path}
         common: set[tuple[str, str]] = set()
         for what in self.everything(path):
             kind, *about = what if isinstance(what, tuple) else ("", what)
             if kind in SHARED:
                 common.add((kind, "\0".join(map(_named, about))))
-                continue
-            for each in about:
-                if isinstance(each, (Definition, Class, Module)):
-                    files.add((each if isinstance(each, Module) else each.module).source.path)
-        return Ground(tuple(files), tuple(common))
+            else:
+                found.update(part_of(each) for each in about if isinstance(each, (Definition, Class, Module)))
+        return Ground(tuple(found), tuple(common))
 
 
 def _is_common(what: Hashable) -> bool:
-    return isinstance(what, tuple) and what[0] in SHARED
+    return isinstance(what, tuple) and what[0] in SHARED and what[0] != "imported"  # which is asked of packages in turn
+
+
+def part_of(what: Definition | Class | Module) -> str:
+    """The part of a file that a function or class is or lies in; of a file, all of it."""
+    if isinstance(what, Module):
+        return what.source.path
+    outer = what if isinstance(what, Definition) else what.outer
+    while outer is not None and outer.outer is not None:
+        outer = outer.outer
+    return f"{what.module.source.path}\0{(outer or what).qualname}"
+
+
+def parts(module: Module) -> dict[str, str]:
+    """The texts of the parts of a file: its functions, those of classes too, with what is inside them; what classes
+    hold beside; what is left."""
+    found: defaultdict[str, str] = defaultdict(str)
+    lines = module.source.lines
+    inside = [""] * len(lines)  # the part that each line is of
+    for cls in module.every_class():
+        if cls.outer is None:
+            part = part_of(cls)
+            found[part] += repr(list(cls.methods))
+            end = cls.node.end_lineno or cls.node.lineno
+            inside[cls.node.lineno - 1 : end] = [part] * (end - cls.node.lineno + 1)
+    for definition in module.definitions:
+        if definition.outer is None and not definition.is_top:
+            size = definition.last_line - definition.first_line + 1
+            inside[definition.first_line - 1 : definition.last_line] = [part_of(definition)] * size
+    for part, line in zip(inside, lines, strict=True):
+        found[part or part_of(module.top)] += line
+    return dict(found)
 
 
 def root(path: str) -> Hashable:
@@ -104,6 +135,18 @@ def _names(project: Project, module: Module) -> Contributes:
     return bound
 
 
+def _rebinds(project: Project, module: Module) -> Contributes:
+    def rebound(about: str) -> object:
+        path, _, name = about.partition("\0")
+        return path == module.source.path and rebinds(module, name)
+
+    return rebound
+
+
+def _imports(project: Project, module: Module) -> Contributes:
+    return lambda path: sorted(targets(module)) if path in ("", module.source.path) else None
+
+
 def _classes(project: Project, module: Module) -> Contributes:
     return {cls.full_name for cls in module.every_class()}.__contains__
 
@@ -114,6 +157,18 @@ def _methods(project: Project, module: Module) -> Contributes:
         for method in cls.methods.values():
             found[method.name].append(method.qualname)
     return lambda name: found.get(name, [])
+
+
+def _written(project: Project, module: Module) -> Contributes:
+    found = {
+        cls.full_name: {attr: [d.qualname for d in writers] for attr, writers in project.written(cls).items()}
+        for cls in module.every_class()
+    }
+    return found.get
+
+
+def _calls_own(project: Project, module: Module) -> Contributes:
+    return lambda path: path == module.source.path and module.top.calls_own
 
 
 def _bases(project: Project, module: Module) -> Contributes:
@@ -160,8 +215,12 @@ SHARED: dict[str, Callable[[Project, Module], Contributes]] = {
     "methods_named": _methods,
     "named": _classes,
     "derived": _bases,
+    "written": _written,
+    "calls_own": _calls_own,
     "family_uses": _family_uses,
-    "imports": lambda project, module: lambda _: sorted(targets(module)),
+    "imports": _imports,
+    "imported": _imports,
+    "rebinds": _rebinds,
     "holds": lambda project, module: module.words.__contains__,
     "hook": lambda project, module: hooked(module.source.text).__contains__,
     "layer": lambda project, module: assigned(module.source.text).__contains__,

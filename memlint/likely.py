@@ -12,7 +12,7 @@ from memlint.extract import Class, Definition, words
 from memlint.facts import Grad
 from memlint.knowledge import Calls
 from memlint.parameters import Parameters
-from memlint.trace import active, note, question, unseen
+from memlint.trace import active, looked_at, note, question, unseen
 
 # Words of whatever trains, evaluates, loads or cleans up.
 TRAINS = re.compile(
@@ -164,9 +164,7 @@ class Likely(Parameters):
         """The functions that it may call."""
         calls = self._calls(definition)
         for found in (calls.helpers, *map(self.methods_named, calls.methods)):
-            for each in found:
-                note(each)
-                yield each
+            yield from looked_at(found)
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
         known = self._doing.get((definition, how))

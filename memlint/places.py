@@ -13,6 +13,12 @@ from memlint.trace import note, question
 from memlint.values import CONTAINERS, EMPTY, GRAPHLESS, join
 
 
+def rebinds(module: Module, name: str) -> bool:
+    """Whether a file binds one of its global names more than once, as far as its text tells."""
+    n = re.escape(name)
+    return len(re.findall(rf"^\s*(?:global\s+.*\b{n}\b|{n}\s*[+\-*/]?=[^=])", module.source.text, re.M)) > 1
+
+
 class Places(Classes):
     """Questions about what lies in attributes and global names."""
 
@@ -144,6 +150,7 @@ class Places(Classes):
 
     def _made_later(self, home: Module, reader: Definition, name: str) -> Value | None:
         """The module that functions of its file bind a global to that is None at first, where all bind one such."""
+        note(home)
         made: list[Value] = []
         for definition in home.definitions:
             if (
@@ -166,11 +173,10 @@ class Places(Classes):
         home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
         if definition is home.top:
             return UNKNOWN
-        note(home)
         if isinstance(expr, ast.Constant):
             kinds = {bool: "bool", int: "number", float: "number", str: "string"}
-            many = len(re.findall(rf"^\s*(?:global\s+.*\b{re.escape(name)}\b|{re.escape(name)}\s*[+\-*/]?=[^=])",
-                                  home.source.text, re.M)) > 1  # fmt: skip
+            note(("rebinds", home, name))
+            many = rebinds(home, name)
             if expr.value is None and many:
                 made = self._made_later(home, definition, name)
                 if made is not None:

@@ -139,6 +139,7 @@ class Project(Likely):
         if place in self._running or sum(1 for d, _ in self._running if d is definition) > 1:
             return None
         top = definition.module.top
+        note(("calls_own", definition.module))
         if definition is not top and (top, ()) not in self._flows and top.calls_own:
             self.flow(top)  # before its functions, whoever asks first: it says what the names are that they share
             if place in self._flows:

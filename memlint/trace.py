@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
+Thing = TypeVar("Thing", bound=Hashable)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -79,6 +80,13 @@ def note(what: Hashable, about: str = "") -> None:
         _current.note(what)
         if about:
             _current.about[about].add(what)
+
+
+def looked_at(things: Iterable[Thing]) -> Iterator[Thing]:
+    """These, each noted as it comes: whoever goes through them looks into each."""
+    for each in things:
+        note(each)
+        yield each
 
 
 def active() -> bool:

@@ -21,12 +21,12 @@ from memlint.config import Configs
 from memlint.earlier import Earlier
 from memlint.extract import Class, Definition, Module
 from memlint.files import Loader
-from memlint.grounds import SHARED, Grounds, root
+from memlint.grounds import SHARED, Grounds, part_of, root
 from memlint.project import Project
 from memlint.registry import Registry
 from memlint.source import Source
-from memlint.trace import tracing
-from memlint.workspace import TracedModule, TracedSource
+from memlint.trace import tracing, unseen
+from memlint.workspace import TracedDefinition, TracedModule, TracedSource
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +113,20 @@ def grounds_of(folder: Path, module: type[Module]) -> tuple[Grounds, list[str]]:
     return grounds, [source.path for source in sources]
 
 
+class Told(TracedDefinition):
+    """A function that tells who looks at more of it than where it stands, what it holds, and what is noted by hand."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("first_line", "last_line", "line", "is_top", "functions", "classes", "imports", "calls_own"):
+            with unseen():
+                return object.__getattribute__(self, name)
+        return super().__getattribute__(name)
+
+
 class Whole(TracedModule):
     """A file that tells of everything but what all files have in common: `memlint.grounds` has that by itself."""
 
+    definition = Told
     spells = Module.spells
 
 
@@ -132,7 +143,8 @@ def test_nothing_is_looked_at_without_a_note(project: Path, tmp_path: Path, monk
             known = coarse.of(path)
             for what in fine.everything(path):
                 if isinstance(what, (Definition, Class)):
-                    assert what.module.source.path in known.files, f"{path}: {what.full_name}"
+                    own = {part_of(what), part_of(what.module)}
+                    assert not own.isdisjoint(known.parts), f"{path}: {what.full_name}"
 
     with_deep_stack(go)
 
@@ -303,8 +315,12 @@ COMMON = {
     "methods_named": (NET, "forward"),
     "named": (NET, "here.Net"),
     "derived": (NET, "here.Net"),
+    "written": ("class A:\n    def __init__(self):\n        self.head = 1\n", "here.A"),
+    "calls_own": ("def go():\n    pass\n\n\ngo()\n", "here.py"),
     "family_uses": (NET, "here.Net"),
     "imports": (NET, ""),
+    "imported": (NET, "here.py"),
+    "rebinds": ("rate = 1\nrate = 2\n", "here.py\0rate"),
     "holds": (NET, "body"),
     "hook": ("net.register_forward_hook(watch)\n", "watch"),
     "layer": ("class A:\n    def __init__(self):\n        self.head = 1\n", "head"),
