@@ -53,6 +53,9 @@ SECONDS = 60  # that a mutant may take; more, and it counts as noticed: several 
 TESTS = {
     "baseline": ["test_baseline.py"],
     "config": ["test_config.py"],
+    "earlier": ["test_earlier.py"],
+    "grounds": ["test_earlier.py"],
+    "outline": ["test_outline.py", "test_earlier.py"],
     "suppress": ["test_suppress.py"],
     "target": ["test_target.py"],
 }
