@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-KEPT = {"result": 400, "run": 8}
+KEPT = {"result": 400, "run": 4}
 """Texts that are kept of each kind, ``run`` for all that a run knew; the ones used longest ago go first."""
 
 _LAYOUT = 1

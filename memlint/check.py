@@ -171,8 +171,8 @@ class Run:
                     return [wire.unpack(data) for data in json.loads(kept)]
                 except (ValueError, KeyError, TypeError, AttributeError):
                     pass  # another program's, or damaged
-            memory = None
-            if sum(len(source.text) for source in self.report.sources.values()) > _REMEMBERED:
+            memory, size = None, sum(len(source.text) for source in self.report.sources.values())
+            if size > _REMEMBERED and not self._config.rule_folders:  # whose rules need not note what they look at
                 from memlint.earlier import Memory
 
                 memory = Memory(cache.get(frame, "run"))

@@ -176,7 +176,7 @@ class Earlier:
 
 
 Notes = tuple[Ground, dict[str, str]]
-"""What the findings in a file rest on, and the files that were brought in by then."""
+"""What the findings in a file rest on, and the files that were brought in meanwhile."""
 
 
 class Memory:
@@ -187,6 +187,7 @@ class Memory:
         self._earlier = Earlier.load(kept)
         self._now = Earlier()
         self._grounds = Grounds()
+        self._told = 0  # how many of the files that were brought in are known to whoever keeps them
 
     @property
     def outlines(self) -> dict[str, Outline]:
@@ -220,7 +221,9 @@ class Memory:
 
     def notes(self, project: Project, source: Source) -> Notes:
         """What `noting` noted, for `keep`, which may be in another process."""
-        return self._grounds.of(source.path), project.names.brought
+        brought = dict(list(project.names.brought.items())[self._told :])
+        self._told += len(brought)
+        return self._grounds.of(source.path), brought
 
     def keep(self, path: str, found: list[Finding], notes: Notes) -> None:
         """Keep what is found in a file, and what that rests on."""

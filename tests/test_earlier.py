@@ -239,6 +239,17 @@ def test_a_file_outside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert len(looked_at) == 2  # a neighbour without a word of it: only the run that keeps nothing looks again
 
 
+def test_rules_of_the_user(small: Path, looked_at: list[str]) -> None:
+    """They may look at anything, without a note."""
+    (small / "own").mkdir()
+    (small / "memlint.toml").write_text('rule-folders = ["own"]\n')
+    agree()
+    looked_at.clear()
+    change("other.py", "relu", "gelu")
+    agree()
+    assert looked_at[:3] == ["loop.py", "other.py", "step.py"]
+
+
 def test_in_several_processes(small: Path) -> None:
     for n in range(5):
         (small / f"loop{n}.py").write_text(SMALL["loop.py"])
