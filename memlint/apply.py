@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import signal
 import stat
 import tempfile
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from memlint.check import Options, Report, applicable, check_paths
@@ -110,6 +113,22 @@ def chosen(source: Source, findings: Iterable[Finding]) -> tuple[list[Edit], int
     return kept, count
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until what is done here is done: a file made beside another is then never left there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # which signals do not reach
+        return
+    waiting: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
+
+
 def write(source: Source, text: str) -> None:
     """Replace the file of ``source`` by ``text``: beside it first, then renamed over it, mode and owner kept.
 
@@ -123,20 +142,21 @@ def write(source: Source, text: str) -> None:
             raise SourceError("cannot be written: it is read-only")
         if Source.read(path).digest != source.digest:
             raise SourceError("was changed by somebody else meanwhile and is left as it is")
-        handle, beside = tempfile.mkstemp(prefix=".memlint-", suffix=".tmp", dir=os.path.dirname(path))
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(beside, stat.S_IMODE(status.st_mode))
-            if hasattr(os, "chown") and (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
-                os.chown(beside, status.st_uid, status.st_gid)
-            os.replace(beside, path)
-        except BaseException:
-            if os.path.exists(beside):
-                os.unlink(beside)
-            raise
+        with _uninterrupted():
+            handle, beside = tempfile.mkstemp(prefix=".memlint-", suffix=".tmp", dir=os.path.dirname(path))
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.chmod(beside, stat.S_IMODE(status.st_mode))
+                if hasattr(os, "chown") and (status.st_uid, status.st_gid) != (os.getuid(), os.getgid()):
+                    os.chown(beside, status.st_uid, status.st_gid)
+                os.replace(beside, path)
+            except BaseException:
+                if os.path.exists(beside):
+                    os.unlink(beside)
+                raise
     except OSError as error:
         raise SourceError(f"cannot be written: {(error.strerror or str(error)).lower()}") from None
 

@@ -29,12 +29,15 @@ def of_file(value: Value) -> bool:
 def together(sets: Iterable[frozenset[Node]]) -> frozenset[Node]:
     """All nodes of some sets; where one of them holds all, that very set, of which there are then fewer in memory."""
     found = EMPTY
+    grown: set[Node] | None = None  # of hundreds of sets, each sum of some would be made anew
     for each in sets:
-        if not found:
+        if grown is not None:
+            grown |= each
+        elif not found:
             found = each
         elif not each <= found:
-            found |= each
-    return found
+            grown = {*found, *each}
+    return found if grown is None else frozenset(grown)
 
 
 def join(a: Value, b: Value) -> Value:

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from conftest import Run
 
 from memlint import apply
-from memlint.apply import apply_fixes
+from memlint.apply import apply_fixes, write
 from memlint.rule import Edit, Finding, Fix, Level, Span
 from memlint.source import Source, SourceError
 
@@ -153,6 +154,32 @@ def test_whoever_reads_while_two_of_them_write_reads_a_whole_file(project: Path)
         assert run.returncode in (0, 2), err
         assert all("changed by somebody else" in line for line in err.splitlines()), err
     assert {file.read_text() for file in files} == {NEW}
+    assert not list(project.glob(".memlint-*"))
+
+
+@pytest.mark.parametrize("moment", ["mkstemp", "fsync", "chmod", "unlink"])
+def test_ctrl_c_while_a_file_is_written(project: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """It waits until the file is whole, and none is left beside it."""
+    file = project / "one.py"
+    file.write_text(OLD)
+    owner = tempfile if moment == "mkstemp" else os
+    plain = getattr(owner, moment)
+
+    def interrupted(*given: object, **more: object) -> object:
+        done = plain(*given, **more)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    source = Source.read(str(file))
+    monkeypatch.setattr(owner, moment, interrupted)
+    if moment == "unlink":
+        monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(KeyboardInterrupt):
+        write(source, NEW)
+    assert file.read_text() == (OLD if moment == "unlink" else NEW)
     assert not list(project.glob(".memlint-*"))
 
 
