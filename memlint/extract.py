@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from sys import intern
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from memlint.source import Source
+from memlint.trace import note
 
 _WORD = re.compile(r"[^\W\d]\w*")
 # Read from the end of the text, where a parenthesis comes before the name of any length that is called.
@@ -49,6 +50,28 @@ _AGAIN = ("_extents", "_starts", "_outward", "_functions", "_stretches", "spelli
 SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
+
+
+Made = TypeVar("Made")
+
+
+class looked_into(Generic[Made]):
+    """`cached_property` for what tells of a function's text: whoever asks has looked at the function, and is noted."""
+
+    def __init__(self, make: Callable[[Definition], Made]) -> None:
+        self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
+
+    def __get__(self, definition: Definition, _: object = None) -> Made:
+        note(definition)
+        kept = vars(definition)
+        if self._name in kept:
+            found: Made = kept[self._name]
+            return found
+        found = kept[self._name] = self._make(definition)
+        return found
+
+    def __set__(self, definition: Definition, value: Made) -> None:
+        vars(definition)[self._name] = value
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -112,7 +135,7 @@ class Definition:
         """Whether it is the top level of a file."""
         return not self.qualname
 
-    @cached_property
+    @looked_into
     def text(self) -> str:
         """The function's own source text, nested functions included."""
         if self.is_top:
@@ -121,11 +144,12 @@ class Definition:
 
     def says(self, word: str | re.Pattern[str]) -> bool:
         """Whether its text holds a word, or a place that a pattern matches."""
+        note(self)
         if self.is_top:
             return self.module.source.says(word)
         return word in self.text if isinstance(word, str) else word.search(self.text) is not None
 
-    @cached_property
+    @looked_into
     def own_text(self) -> str:
         """Its text; of a file's top level, what stands outside functions and classes."""
         if not self.is_top:
@@ -137,12 +161,12 @@ class Definition:
                 at = stmt.end_lineno or at
         return "".join(found + lines[at:])
 
-    @cached_property
+    @looked_into
     def nodes(self) -> list[ast.AST]:
         """Every node that belongs to it and not to a function or class inside it, as `own_nodes` gives them."""
         return own_nodes(self.node)
 
-    @cached_property
+    @looked_into
     def nodes_by_type(self) -> dict[type[ast.AST], list[ast.AST]]:
         """`nodes` of each type, in their order."""
         found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
@@ -156,12 +180,12 @@ class Definition:
         own = self.module.functions.keys() | self.module.classes.keys()
         return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in own for n in self.nodes)
 
-    @cached_property
+    @looked_into
     def words(self) -> frozenset[str]:
         """The identifiers in its text, those in comments and strings included."""
         return words(self.own_text)
 
-    @cached_property
+    @looked_into
     def code(self) -> str:
         """`own_text` without its docstring and comments."""
         text = self.own_text
@@ -169,7 +193,7 @@ class Definition:
             text = text.replace("".join(self.module.source.lines[doc.lineno - 1 : doc.end_lineno]), "", 1)
         return _COMMENT.sub("", text) if "#" in text else text
 
-    @cached_property
+    @looked_into
     def called(self) -> dict[str, bool]:
         """What stands before a parenthesis in its code, and whether it ever gets an argument there.
 
@@ -227,7 +251,7 @@ class Definition:
         a = self.node.args
         return {p.arg: p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.annotation is not None}
 
-    @cached_property
+    @looked_into
     def tested(self) -> frozenset[str]:
         """Names that conditions of the function read: what an argument is matters most where it decides a branch."""
         found: set[str] = set()
@@ -238,6 +262,7 @@ class Definition:
 
     @property
     def decorators(self) -> Sequence[ast.expr]:
+        note(self)
         return getattr(self.node, "decorator_list", ())
 
     @cached_property
@@ -251,11 +276,12 @@ class Definition:
 
     @property
     def body(self) -> list[ast.stmt]:
+        note(self)
         if isinstance(self.node, ast.Lambda):
             return [ast.copy_location(ast.Return(self.node.body), self.node.body)]
         return self.node.body
 
-    @cached_property
+    @looked_into
     def generator(self) -> bool:
         if isinstance(self.node, ast.Module) or "yield" not in self.text:
             return False

@@ -172,7 +172,7 @@ def _calls_own(project: Project, module: Module) -> Contributes:
 
 
 def _bases(project: Project, module: Module) -> Contributes:
-    mros = [(cls.qualname, list(map(_named, project.names.mro(cls)))) for cls in module.every_class()]
+    mros = [(c.qualname, list(map(_named, project.names.mro(c))), list(c.methods)) for c in module.every_class()]
     return lambda _: mros
 
 

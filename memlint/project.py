@@ -56,6 +56,7 @@ class Project(Likely):
         """A function as rules see it."""
         from memlint.function import Function
 
+        note(definition)
         found = self._functions.get(definition)
         if found is None:
             found = self._functions[definition] = Function(self, definition)
