@@ -22,7 +22,7 @@ from memlint.rule import Finding
 from memlint.source import Source, SourceError
 from memlint.trace import tracing
 
-_LENGTH = struct.Struct("!Q")
+_HEAD = struct.Struct("!IQ")  # checksum of what follows it, and the length of the first part
 MANY = 40  # changed files: beyond that, most findings rest on one of them
 
 
@@ -52,7 +52,7 @@ class Earlier:
     near: dict[str, list[int]] = field(default_factory=dict)
 
     def dump(self) -> bytes:
-        """All of it, to be kept: the length of the first part; that part; the texts, one after the other."""
+        """All of it, to be kept: a head; the first part; the texts, one after the other."""
         parts = sorted(set().union(*(ground.parts for ground in self.grounds.values())))
         common = sorted(set().union(*(ground.common for ground in self.grounds.values())))
         place = {path: number for number, path in enumerate(parts)}
@@ -70,7 +70,8 @@ class Earlier:
             "near": self.near,
         }
         first = zlib.compress(json.dumps(data, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
-        return b"".join([_LENGTH.pack(len(first)), first, *(file.text for file in self.files.values())])
+        rest = b"".join([first, *(file.text for file in self.files.values())])
+        return _HEAD.pack(zlib.crc32(rest), len(first)) + rest
 
     @classmethod
     def load(cls, kept: object) -> Earlier | None:
@@ -78,14 +79,17 @@ class Earlier:
         if not isinstance(kept, bytes):
             return None
         try:
-            at = _LENGTH.size + _LENGTH.unpack_from(kept)[0]
-            data: dict[str, Any] = json.loads(zlib.decompress(kept[_LENGTH.size : at]).decode("utf-8", "surrogatepass"))
+            checksum, length = _HEAD.unpack_from(kept)
+            if zlib.crc32(memoryview(kept)[_HEAD.size :]) != checksum:
+                return None
+            at = _HEAD.size + length
+            data: dict[str, Any] = json.loads(zlib.decompress(kept[_HEAD.size : at]).decode("utf-8", "surrogatepass"))
             parts, common = data["parts"], [(kind, about) for kind, about in data["common"]]
             files = {}
             for path, (digest, name, setting, facts, length) in data["files"].items():
                 files[path] = File(digest, name, setting, facts, kept[at : at + length])
                 at += length
-            if at != len(kept):
+            if at != len(kept) or data["found"].keys() != data["grounds"].keys():
                 return None
             return cls(
                 files,

@@ -261,22 +261,30 @@ def test_in_several_processes(small: Path) -> None:
 # ---------------------------------------------------------------------- what is kept
 
 
+HEAD = struct.Struct("!IQ")
+
+
 def damaged(kept: bytes) -> Iterator[object]:
     yield None
     yield "text"
     yield kept[:-10]
     yield b""
-    (length,) = struct.unpack_from("!Q", kept)
-    data = json.loads(zlib.decompress(kept[8 : 8 + length]))
+    yield kept[:-1] + bytes([kept[-1] ^ 1])  # in the text of a file
+    _, length = HEAD.unpack_from(kept)
+    data = json.loads(zlib.decompress(kept[HEAD.size : HEAD.size + length]))
 
     def other(data: object) -> bytes:
         first = zlib.compress(json.dumps(data).encode())
-        return struct.pack("!Q", len(first)) + first + kept[8 + length :]
+        rest = first + kept[HEAD.size + length :]
+        return HEAD.pack(zlib.crc32(rest), len(first)) + rest
+
+    assert Earlier.load(other(data)) is not None
 
     yield other([])
     for key in data:
         yield other({k: v for k, v in data.items() if k != key})
-    yield other({**data, "grounds": {"loop.py": [[99], []]}})
+    yield other({**data, "grounds": {**data["grounds"], "loop.py": [[99], []]}})
+    yield other({**data, "found": {}})
 
 
 def test_what_is_damaged_is_as_if_it_were_not_there(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
