@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memlint.extract import Class, Definition
 from memlint.lifetimes import Lifetimes
+from memlint.trace import note
 from memlint.values import chain
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class Search:
         family = self.project.names.family(cls)
         classes = {family, *self.project.names.derived(family)}
         key = text.partition("[")[2].rstrip("]")
-        for definition in self.project.mentioned(attr):
+        for definition in self.project.mentioning(attr):
+            note(definition)
             if definition.cls not in classes:
                 self.lose(definition.node)
                 return

@@ -14,7 +14,7 @@ from memlint.knowledge import targets
 from memlint.library import Row
 from memlint.places import Places
 from memlint.reading import Reading
-from memlint.trace import fact, looked_at, note, question, unseen
+from memlint.trace import fact, note, question, unseen
 
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
 
@@ -32,10 +32,6 @@ class Callers(Places):
                 for module in self._holding(name):
                     found.extend(module.mentioning(name))
         return found
-
-    def mentioned(self, name: str) -> Iterator[Definition]:
-        """`mentioning`, for whoever looks into each of them."""
-        return looked_at(self.mentioning(name))
 
     @fact
     def saying(self, name: str, pattern: str) -> list[Definition]:
@@ -130,7 +126,6 @@ class Callers(Places):
 
     def _calls_unknown(self, definition: Definition, name: str) -> bool:
         """Whether a function calls a method of that name on something else than its own object: what syntax says."""
-        note(definition)
         own = definition.cls if definition.cls and self.names.method(definition.cls, name) is not None else None
         me = definition.positional[:1] if own is not None else ()
         for node in definition.nodes:

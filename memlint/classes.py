@@ -12,7 +12,7 @@ from memlint.facts import Answer, Value
 from memlint.knowledge import Knowledge
 from memlint.reading import Reading
 from memlint.roles import Use, uses
-from memlint.trace import fact, looked_at, note, unseen
+from memlint.trace import fact, unseen
 from memlint.values import chain
 
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
@@ -84,20 +84,18 @@ class Classes(Knowledge):
 
     @staticmethod
     def is_property(definition: Definition) -> bool:
-        note(definition)
         return any(last_word(d) in PROPERTIES for d in definition.decorators)
 
     @staticmethod
     def is_classmethod(definition: Definition) -> bool:
-        note(definition)
         return any(last_word(d) == "classmethod" for d in definition.decorators)
 
     def setter(self, cls: Class, attr: str) -> Definition | None:
         """The ``@attr.setter`` of a class."""
         for c in self.names.mro(cls):
             if isinstance(c, Class) and attr in c.methods:
-                for d in looked_at(d for d in c.module.definitions if d.cls is c and d.name == attr):
-                    if any(last_word(x) == "setter" for x in d.decorators):
+                for d in c.module.definitions:
+                    if d.cls is c and d.name == attr and any(last_word(x) == "setter" for x in d.decorators):
                         return d
                 return None
         return None
@@ -111,7 +109,7 @@ class Classes(Knowledge):
         self.facts["learns", cls] = Answer.YES  # a class that holds itself adds nothing
         known = Answer.any(self._weights(cls))
         methods = (d for c in self.names.mro(cls) if isinstance(c, Class) for d in c.methods.values())
-        if known is Answer.YES and any(SWITCHED.search(d.text) for d in looked_at(methods)):
+        if known is Answer.YES and any(SWITCHED.search(d.text) for d in methods):
             return Answer.MAYBE  # weights made, or turned, into constants by a switch
         return known
 
@@ -122,7 +120,7 @@ class Classes(Knowledge):
                 if row is None or (row.parameters and c != "torch.nn.Module"):
                     yield Answer.YES
                 continue
-            for definition in looked_at(c.methods.values()):
+            for definition in c.methods.values():
                 if "self." not in definition.text:
                     continue
                 if WEIGHTY.search(definition.text):

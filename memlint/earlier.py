@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from memlint import wire
 from memlint.extract import Module
+from memlint.files import Loader
 from memlint.grounds import SHARED, Ground, Grounds, parts, root
 from memlint.knowledge import of_tensors
 from memlint.outline import Outline, outline
@@ -53,12 +54,12 @@ class Earlier:
 
     def dump(self) -> bytes:
         """All of it, to be kept: a head; the first part; the texts, one after the other."""
-        parts = sorted(set().union(*(ground.parts for ground in self.grounds.values())))
+        own = sorted(set().union(*(ground.parts for ground in self.grounds.values())))
         common = sorted(set().union(*(ground.common for ground in self.grounds.values())))
-        place = {path: number for number, path in enumerate(parts)}
+        place = {part: number for number, part in enumerate(own)}
         where = {what: number for number, what in enumerate(common)}
         data = {
-            "parts": parts,
+            "parts": own,
             "common": common,
             "files": {path: [*file[:-1], len(file.text)] for path, file in self.files.items()},
             "found": {path: list(map(wire.pack, found)) for path, found in self.found.items()},
@@ -84,7 +85,7 @@ class Earlier:
                 return None
             at = _HEAD.size + length
             data: dict[str, Any] = json.loads(zlib.decompress(kept[_HEAD.size : at]).decode("utf-8", "surrogatepass"))
-            parts, common = data["parts"], [(kind, about) for kind, about in data["common"]]
+            listed, common = data["parts"], [(kind, about) for kind, about in data["common"]]
             files = {}
             for path, (digest, name, setting, facts, length) in data["files"].items():
                 files[path] = File(digest, name, setting, facts, kept[at : at + length])
@@ -95,7 +96,7 @@ class Earlier:
                 files,
                 {path: list(map(wire.unpack, found)) for path, found in data["found"].items()},
                 {
-                    path: Ground(tuple(parts[n] for n in own), tuple(common[n] for n in shared))
+                    path: Ground(tuple(listed[n] for n in own), tuple(common[n] for n in shared))
                     for path, (own, shared) in data["grounds"].items()
                 },
                 data["brought"],
@@ -107,7 +108,7 @@ class Earlier:
     def bring(self, project: Project) -> None:
         """Let a project have the files beyond its own that the earlier one had."""
         for path, dotted in self.brought.items():
-            source = _read(path)
+            source = Loader().read(path)
             if source is not None and path not in project.names.modules:
                 if dotted:
                     project.names.bring(source, dotted)
@@ -172,7 +173,7 @@ class Earlier:
             for kind, abouts in asked.items():
                 had, has = SHARED[kind](project, old), SHARED[kind](project, new)
                 found |= {(kind, about) for about in abouts if had(about) != has(about)}
-        for source in map(_read, beside):
+        for source in map(Loader().read, beside):
             found |= {
                 ("sought", name) for name in asked.get("sought", ()) if source is not None and name in source.text
             }
@@ -240,7 +241,7 @@ class Memory:
         now, modules = self._now, dict(project.names.modules)
         now.brought.update(project.names.brought)
         for path, name in now.brought.items():
-            if path not in modules and (source := _read(path)) is not None:  # another process brought it in
+            if path not in modules and (source := Loader().read(path)) is not None:  # another process brought it in
                 modules[path] = _module(path, source.text, name)
         before = self._earlier.files if self._earlier is not None else {}
         for path, module in modules.items():
@@ -268,13 +269,6 @@ def _text(file: File) -> str:
 
 def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
-
-
-def _read(path: str) -> Source | None:
-    try:
-        return Source.read(path)
-    except SourceError:
-        return None
 
 
 def _module(path: str, text: str, name: str) -> Module:

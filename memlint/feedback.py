@@ -10,6 +10,7 @@ from memlint.extract import Class, Definition
 from memlint.facts import Event, Node, Obj, Origin, Value
 from memlint.function import Function
 from memlint.reuse import asks, below, carried
+from memlint.trace import note
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def kept_state(fn: Function) -> Iterator[Feedback]:
     if (
         cls is None
         or fn.definition.name != "forward"
-        or not any(d.cls is not cls and _knows(d, cls) for d in fn.project.mentioned("retain_graph"))
+        or not any(d.cls is not cls and _knows(d, cls) for d in fn.project.mentioning("retain_graph"))
     ):
         return
     flow = fn.flow
@@ -131,7 +132,7 @@ def _retaining(fn: Function, cls: Class, state: Obj) -> Event | None:
     project = fn.project
     attribute = state.name.removeprefix("self.")
     resets = {w.name for w in project.writers(cls, attribute)} - {"forward"} | {attribute}
-    for definition in project.mentioned("retain_graph"):
+    for definition in project.mentioning("retain_graph"):
         if definition.cls is cls or not _knows(definition, cls):
             continue
         trainer = project.function(definition)
@@ -146,6 +147,7 @@ def _retaining(fn: Function, cls: Class, state: Obj) -> Event | None:
 
 
 def _knows(definition: Definition, cls: Class) -> bool:
+    note(("holds", cls.name))
     return definition.module is cls.module or definition.module.holds(cls.name)
 
 

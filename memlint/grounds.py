@@ -123,28 +123,23 @@ def _named(about: Hashable) -> str:
 Contributes = Callable[[str], object]
 
 
-def _names(project: Project, module: Module) -> Contributes:
-    def bound(about: str) -> object:
-        path, _, name = about.partition("\0")
-        if path != module.source.path:
-            return None
-        value = module.variables.get(name)
-        made = value and ast.dump(value), name in module.rebound
-        return name in module.functions, name in module.classes, module.imports.get(name), made, module.stars
+def _in_it(says: Callable[[Module, str], object]) -> Callable[[Project, Module], Contributes]:
+    """Of what begins with the path of a file: what that file says of the rest, and nobody else anything."""
 
-    return bound
+    def of(project: Project, module: Module) -> Contributes:
+        def contributes(about: str) -> object:
+            path, _, rest = about.partition("\0")
+            return says(module, rest) if path == module.source.path else None
 
+        return contributes
 
-def _rebinds(project: Project, module: Module) -> Contributes:
-    def rebound(about: str) -> object:
-        path, _, name = about.partition("\0")
-        return path == module.source.path and rebinds(module, name)
-
-    return rebound
+    return of
 
 
-def _imports(project: Project, module: Module) -> Contributes:
-    return lambda path: sorted(targets(module)) if path in ("", module.source.path) else None
+def _bound(module: Module, name: str) -> object:
+    value = module.variables.get(name)
+    made = value and ast.dump(value), name in module.rebound
+    return name in module.functions, name in module.classes, module.imports.get(name), made, module.stars
 
 
 def _classes(project: Project, module: Module) -> Contributes:
@@ -167,10 +162,6 @@ def _written(project: Project, module: Module) -> Contributes:
     return found.get
 
 
-def _calls_own(project: Project, module: Module) -> Contributes:
-    return lambda path: path == module.source.path and module.top.calls_own
-
-
 def _bases(project: Project, module: Module) -> Contributes:
     mros = [(c.qualname, list(map(_named, project.names.mro(c))), list(c.methods)) for c in module.every_class()]
     return lambda _: mros
@@ -190,14 +181,6 @@ def _mentions(project: Project, module: Module) -> Contributes:
     return lambda name: [d.qualname for d in module.mentioning(name)] if name in module.words else []
 
 
-def _spells(project: Project, module: Module) -> Contributes:
-    def spelt(about: str) -> object:
-        path, _, pattern = about.partition("\0")
-        return path == module.source.path and module.spells(re.compile(pattern))
-
-    return spelt
-
-
 def _says(project: Project, module: Module) -> Contributes:
     def said(about: str) -> object:
         name, _, pattern = about.partition("\0")
@@ -208,19 +191,19 @@ def _says(project: Project, module: Module) -> Contributes:
 
 
 SHARED: dict[str, Callable[[Project, Module], Contributes]] = {
-    "name": _names,
+    "name": _in_it(_bound),
     "mentioning": _mentions,
     "saying": _says,
-    "spells": _spells,
+    "spells": _in_it(lambda module, pattern: module.spells(re.compile(pattern))),
     "methods_named": _methods,
     "named": _classes,
     "derived": _bases,
     "written": _written,
-    "calls_own": _calls_own,
+    "calls_own": _in_it(lambda module, _: module.top.calls_own),
     "family_uses": _family_uses,
-    "imports": _imports,
-    "imported": _imports,
-    "rebinds": _rebinds,
+    "imports": lambda project, module: lambda _: sorted(targets(module)),
+    "imported": _in_it(lambda module, _: sorted(targets(module))),
+    "rebinds": _in_it(rebinds),
     "holds": lambda project, module: module.words.__contains__,
     "hook": lambda project, module: hooked(module.source.text).__contains__,
     "layer": lambda project, module: assigned(module.source.text).__contains__,

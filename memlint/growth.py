@@ -227,7 +227,7 @@ def cut(fn: Function, obj: Obj) -> bool:
         rf"|\b{n}\s*\[[^\]\n]*:[^\]\n]*\]\s*=[^=]"
     )
     replaces = rf"{empties}|\b{n}\s*(?::[^=\n]+)?=[^=]|['\"]{n}['\"]"
-    for definition in fn.project.mentioned(name):
+    for definition in fn.project.mentioning(name):
         if definition is obj.owner:  # a default argument: assigning to its name only hides it
             words = empties
         elif definition.name in CONSTRUCTORS or isinstance(definition.node, ast.Module):
@@ -267,7 +267,7 @@ def regrown(fn: Function) -> Iterator[Event]:
 def _cut_elsewhere(fn: Function, obj: Obj) -> bool:
     name = re.escape(obj.name.removeprefix("self."))
     assigned = re.compile(rf"\b{name}\s*(?:\[[^\]]*\])?\s*=[^=]|['\"]{name}['\"]|del [^\n]*\b{name}\b")
-    found = [d for d in fn.project.mentioned(name) if assigned.search(_body(d)) and d.name not in CONSTRUCTORS]
+    found = [d for d in fn.project.mentioning(name) if assigned.search(_body(d)) and d.name not in CONSTRUCTORS]
     return any(d is not fn.definition or len(assigned.findall(_body(d))) > 1 for d in found)
 
 

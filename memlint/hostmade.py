@@ -100,7 +100,7 @@ def _sets_default(fn: Function, function: str) -> bool:
     """Whether the project tells torch somewhere to build on another device than the host."""
     return any(
         isinstance(n, ast.Call) and chain(n.func).endswith(function) and not _HOST.search(ast.unparse(n))
-        for definition in fn.project.mentioned(function)
+        for definition in fn.project.mentioning(function)
         for n in definition.nodes
     )
 
@@ -112,7 +112,7 @@ def _traces(project: Project) -> bool:
         and chain(n.func).endswith(word)
         and project.names.resolve(n.func, definition) == function
         for word, function in TRACERS.items()
-        for definition in project.mentioned(word)
+        for definition in project.mentioning(word)
         for n in definition.nodes
     )
 

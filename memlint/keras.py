@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from memlint.extract import Definition, Module, walk
 from memlint.facts import Event
 from memlint.function import Function
+from memlint.knowledge import targets
 from memlint.stems import assigned
 from memlint.trace import question
 from memlint.values import chain
@@ -34,8 +35,7 @@ def imported(fn: Function) -> bool:
     module = fn.definition.module
     if not module.holds("tensorflow", "keras"):
         return False
-    targets = (*module.imports.values(), *module.stars, *(t for d in module.definitions for t in d.imports.values()))
-    return any("tensorflow" in target or "keras" in target for target in targets)
+    return any("tensorflow" in target or "keras" in target for target in targets(module))
 
 
 def rebuilt(fn: Function) -> Iterator[Event]:

@@ -16,7 +16,7 @@ from memlint.outline import Outline
 from memlint.reading import Reading
 from memlint.source import Source
 from memlint.target import Target
-from memlint.trace import active, fact, unseen
+from memlint.trace import active, fact, note, unseen
 
 if TYPE_CHECKING:
     from memlint.function import Function
@@ -141,6 +141,7 @@ class Knowledge:
         """Whether a function's text holds one of these words."""
         if active():  # it is to be noted who looks at which function
             return any(map(definition.says, words))
+        note(definition)
         return definition in definition.module.saying_any(words)
 
     @fact

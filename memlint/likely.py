@@ -12,7 +12,7 @@ from memlint.extract import Class, Definition, words
 from memlint.facts import Grad
 from memlint.knowledge import Calls
 from memlint.parameters import Parameters
-from memlint.trace import active, looked_at, note, question, unseen
+from memlint.trace import active, note, question, unseen
 
 # Words of whatever trains, evaluates, loads or cleans up.
 TRAINS = re.compile(
@@ -157,14 +157,14 @@ class Likely(Parameters):
         )
 
     def _itself_or_called(self, definition: Definition, asked: Callable[[Definition], bool]) -> bool:
-        note(definition)
         return asked(definition) or any(map(asked, self._called(definition)))
 
     def _called(self, definition: Definition) -> Iterator[Definition]:
         """The functions that it may call."""
         calls = self._calls(definition)
-        for found in (calls.helpers, *map(self.methods_named, calls.methods)):
-            yield from looked_at(found)
+        yield from calls.helpers
+        for name in calls.methods:
+            yield from self.methods_named(name)
 
     def _does(self, definition: Definition, how: Callable[[str], bool]) -> bool:
         known = self._doing.get((definition, how))

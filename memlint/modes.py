@@ -10,7 +10,7 @@ from memlint.classes import last_word
 from memlint.extract import Class, Definition
 from memlint.facts import Event, Grad
 from memlint.flow import Flow
-from memlint.trace import fact, looked_at, note, question
+from memlint.trace import fact, note, question
 
 GUARDS = re.compile(r"no_grad|inference_mode|set_grad_enabled|enable_grad")
 FRAMEWORK_FREE = (
@@ -64,8 +64,6 @@ class Modes(Callers):
                     flag = call.args[0]
                     return (Grad.ON if flag.value else Grad.OFF) if isinstance(flag, ast.Constant) else Grad.UNKNOWN
                 return None
-        if isinstance(meaning, (Definition, Class)):
-            note(meaning)
         if isinstance(meaning, Definition):
             if "grad" not in meaning.text and "inference_mode" not in meaning.text:
                 return None
@@ -74,7 +72,8 @@ class Modes(Callers):
                 return Grad.UNKNOWN
             return Grad.OFF if found else None
         if isinstance(meaning, Class):
-            return Grad.OFF if GUARDS.search("".join(d.text for d in looked_at(meaning.methods.values()))) else None
+            note(meaning)
+            return Grad.OFF if GUARDS.search("".join(d.text for d in meaning.methods.values())) else None
         if isinstance(meaning, ast.expr):  # dec = torch.no_grad()
             return Grad.OFF if GUARDS.search(ast.unparse(meaning)) else None
         last = last_word(func)
@@ -86,10 +85,8 @@ class Modes(Callers):
         """The gradient mode under which a context manager of the project runs its block, None for no change."""
         if isinstance(target, Class):
             entering = self.names.method(target, "__enter__")
-            note(entering)
             guarded = entering is not None and GUARDS.search(entering.text) is not None
             return Grad.UNKNOWN if guarded else None
-        note(target)
         if not target.generator:
             return None
         flow = self.flow(target)

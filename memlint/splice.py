@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memlint.facts import UNKNOWN, Event, Grad, Node, Obj, Origin, Value
@@ -59,7 +60,7 @@ class Splice:
         """See that the callee makes something plain of its arguments' graphs, as ``to_numpy(x)`` does."""
         for value in self.flow.arguments.values():
             for node in value.deps:
-                if (node.reduced or node.detached) and node.index in self.by_index and not self.handed_on(node):
+                if (node.reduced or node.detached) and node.index in self.by_index and node not in self.handed_on:
                     self.caller.reduce(self.caller.held(self.by_index[node.index]), detached=not node.reduced)
 
     def matters(self, event: Event) -> bool:
@@ -140,14 +141,15 @@ class Splice:
                 setattr(mine, mark, True)
             mine.here |= node.here
             mine.escapes = mine.escapes or node.escapes
-            if node.reduced and not self.handed_on(node):
+            if node.reduced and node not in self.handed_on:
                 mine.reduced = True
         self.copies[node] = result
         return result
 
-    def handed_on(self, node: Node) -> bool:
-        """Whether the callee hands what hangs on a node to code that nobody knows."""
-        return any(other.origin is Origin.CALL and node in other.inputs for other in self.flow.nodes.values())
+    @cached_property
+    def handed_on(self) -> frozenset[Node]:
+        """The nodes of which the callee hands what hangs on them to code that nobody knows."""
+        return together(node.inputs for node in self.flow.nodes.values() if node.origin is Origin.CALL)
 
     def module(self, node: Node) -> Value | None:
         return self.value(node.module) if node.module is not None else None

@@ -1,7 +1,7 @@
 """Which question looked at what, so that after a change only those are asked whose answers may be others now.
 
 An editor's server keeps a project in memory, and a `Trace` that knows who asked for what, down to the code that was
-looked at. A run from the command line has `memlint.grounds`, which knows as much of whole files, or nothing at all.
+looked at. A run from the command line has `memlint.grounds`, which follows questions only, or nothing at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
-Thing = TypeVar("Thing", bound=Hashable)
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -80,13 +79,6 @@ def note(what: Hashable, about: str = "") -> None:
         _current.note(what)
         if about:
             _current.about[about].add(what)
-
-
-def looked_at(things: Iterable[Thing]) -> Iterator[Thing]:
-    """These, each noted as it comes: whoever goes through them looks into each."""
-    for each in things:
-        note(each)
-        yield each
 
 
 def active() -> bool:

@@ -44,7 +44,7 @@ def loadings(project: Project) -> list[Loading]:
 
 
 def _loadings(project: Project) -> Iterator[Loading]:
-    for definition in project.mentioned("DataLoader"):
+    for definition in project.mentioning("DataLoader"):
         if "num_workers" not in definition.text:
             continue
         flow = project.flow(definition)
@@ -55,7 +55,7 @@ def _loadings(project: Project) -> Iterator[Loading]:
 
 def _spawns(project: Project, module: Module) -> bool:
     """Whether a file, or one that imports it or is imported with it, has processes start afresh rather than fork."""
-    saying = {d.module for d in project.mentioned("set_start_method") if _AFRESH.search(d.text)}
+    saying = {d.module for d in project.mentioning("set_start_method") if _AFRESH.search(d.text)}
     near = {module, *project.imported(module)}
     return any(m in near or near & {m, *project.imported(m)} for m in saying)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_workspace import PROJECTS, SMALL, copied, edits, parses
+from test_workspace import PROJECTS, SMALL, copied, copy_of, edits, parses
 
 from memlint import check, wire
 from memlint.check import Options, Report, Run, check_paths, with_deep_stack
@@ -73,11 +73,8 @@ def agree(paths: Sequence[str] = (".",), **options: int) -> Report:
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_after_random_edits(project: Path, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    rnd = random.Random(seed)
-    folder = tmp_path_factory.mktemp("project")
-    files = copied(project, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
+    with copy_of(project, tmp_path_factory) as files:
+        rnd = random.Random(seed)
         agree()
         for _ in range(6):
             path = Path(rnd.choice(files))

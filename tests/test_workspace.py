@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def copied(project: Path, folder: Path) -> list[str]:
     """The project in a folder of the test's own; its files."""
     shutil.copytree(project, folder, dirs_exist_ok=True)
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py"))
+
+
+@contextmanager
+def copy_of(project: Path, folders: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The files of a copy of the project, which is the working folder meanwhile."""
+    folder = folders.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield copied(project, folder)
 
 
 def edits(text: str, rnd: random.Random) -> Iterator[str]:
@@ -82,11 +92,8 @@ def agree(workspace: Workspace, texts: dict[str, bytes]) -> None:
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_after_random_edits(project: Path, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    rnd = random.Random(seed)
-    folder = tmp_path_factory.mktemp("project")
-    files = copied(project, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
+    with copy_of(project, tmp_path_factory) as files:
+        rnd = random.Random(seed)
 
         def go() -> None:
             workspace = Workspace(["."])
