@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from memlint import answers, edits
-from memlint.extract import Definition, children, walk
+from memlint.extract import Class, Definition, children, walk
 from memlint.facts import Answer, Event, Grad, Node, Obj, Origin, Value
 from memlint.flow import Flow
 from memlint.lifetimes import Lifetimes
@@ -236,7 +236,7 @@ class Function:
             return False
         if evaluates and not event.loops and not event.receiver.type and any(o.shared for o in event.receiver.objs):
             return False  # a transform, for all that can be told: switched to evaluation, and called once
-        if self.trainable(event.receiver) is not Answer.YES:
+        if self.trainable(event.receiver) is not Answer.YES or (not evaluates and self.leaves(event)):
             return False
         fate = self.fate((node,))
         if fate is Answer.MAYBE and self.predicts(event):
@@ -246,6 +246,18 @@ class Function:
     def drops(self, forward: Event) -> bool:
         """Whether a statement is a forward and nothing else; one that a callee runs has its use there."""
         return forward.inner is None and isinstance(forward.stmt, ast.Expr) and forward.stmt.value is forward.site
+
+    def leaves(self, forward: Event) -> bool:
+        """Whether the module's own forward leaves a part of its graph on the module, where another method takes it up:
+        what that makes of it may be differentiated, whatever becomes of the result."""
+        cls = self.project.class_named(forward.receiver.type)
+        method = self.project.names.method(cls, "forward") if cls is not None else None
+        flow = self.project.flow(method) if method is not None else None
+        if cls is None or flow is None:
+            return False
+        left = {e.target.name for e in flow.events if e.verb == "set" and e.target is not None and flow.held(e.value)}
+        methods = (m for c in self.project.names.mro(cls) if isinstance(c, Class) for m in c.methods.values())
+        return any(name in m.text for m in methods if m is not method and m.name not in CONSTRUCTORS for name in left)
 
     def looks_up(self, module: Value) -> bool:
         """Whether a module only looks rows up in a table: its graph keeps indices, and no activations."""
