@@ -5,9 +5,10 @@
 Each row is a command in a process of its own, start-up and imports included: seconds of processor time (user and
 system, of all its threads and children), seconds by the clock, and peak resident memory. The rows of one tree are
 run in turn, round after round, and the round that was disturbed least counts. `ast.parse` of every file is the
-yardstick, so that a record of one machine can be read on another. Trees: those named, else memlint itself and, where
-torch is installed, torch's own Python files. Linters that are not on the path are left out. ``--write`` records the
-result in ``fixtures/speed.json``, beside those of other trees from the same day and machine.
+yardstick, so that a record of one machine can be read on another. memlint's bytecode is there before, as it is where
+memlint was installed: a checkout that may not write any compiles itself again in every run. Trees: those named, else
+memlint itself and, where torch is installed, torch's own Python files. Linters that are not on the path are left out.
+``--write`` records the result in ``fixtures/speed.json``, beside those of other trees from the same day and machine.
 """
 
 from __future__ import annotations
@@ -106,11 +107,20 @@ def trees(named: list[str]) -> dict[str, list[Path]]:
     return found
 
 
-def rows(folders: list[Path], files: Path, cache: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
+def installed(here: Path) -> dict[str, str]:
+    """The environment in which memlint runs as if it were installed: with its bytecode, which this compiles."""
+    compiled = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(here / "bytecode")}
+    packages = [str(ROOT / "memlint"), str(ROOT / "rules")]
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], check=True, env={**os.environ, **compiled})
+    return compiled
+
+
+def rows(folders: list[Path], here: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
     """The commands to compare, with their environments."""
     paths = [str(folder) for folder in folders]
-    kept = {"MEMLINT_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
-    found = {name: ([sys.executable, "-c", code, str(files)], kept) for name, code in PARSERS.items()}
+    files = str(here / "files")
+    kept = {**installed(here), "MEMLINT_CACHE_DIR": str(here / "cache")}
+    found = {name: ([sys.executable, "-c", code, files], kept) for name, code in PARSERS.items()}
     found["memlint check, cold"] = ([*MEMLINT, "--no-cache", "--jobs", "1", *paths], kept)
     found["memlint check, cold, all cores"] = ([*MEMLINT, "--no-cache", *paths], kept)
     found["memlint check, warm"] = ([*MEMLINT, *paths], kept)
@@ -128,7 +138,7 @@ def after_a_change(folders: list[Path], here: Path) -> Cost | None:
         copies.append(here / f"copy{number}" / folder.name)
         shutil.copytree(folder, copies[-1], ignore=_not_read)
     command = [*MEMLINT, "--jobs", "1", *map(str, copies)]
-    environment = {"MEMLINT_CACHE_DIR": str(here / "changed"), "PYTHONPATH": str(ROOT)}
+    environment = {**installed(here), "MEMLINT_CACHE_DIR": str(here / "changed")}
     measure(command, here, environment)
     files = sorted(path for copy in copies for path in copy.rglob("*.py"))
     costs = []
@@ -158,7 +168,7 @@ def of_tree(folders: list[Path], runs: int, only: str = "") -> dict[str, Any]:
         paths = [Path(file).resolve() for file in files if file.endswith(".py")]
         (here / "files").write_text("\n".join(map(str, paths)), encoding="utf-8")
         texts = [path.read_bytes() for path in paths]
-        commands = rows(folders, here / "files", here / "cache")
+        commands = rows(folders, here)
         commands = {name: row for name, row in commands.items() if name == "ast.parse" or re.search(only, name)}
         if "memlint check, warm" in commands:
             measure(commands["memlint check, warm"][0], here, commands["memlint check, warm"][1])  # fills the cache
