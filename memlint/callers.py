@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 
 from memlint.extract import Class, Definition, Module
 from memlint.facts import Answer, Event, Grad, Obj, Value
@@ -17,6 +18,12 @@ from memlint.reading import Reading
 from memlint.trace import fact, note, question, unseen
 
 CROWD = 60  # functions that mention a name: beyond that it is too common to tell who calls what
+
+
+@lru_cache
+def _on_others(me: str, name: str) -> re.Pattern[str]:
+    """A call of a method of that name, on anything that need not be ``me``."""
+    return re.compile(rf"(?:(?<!\b{me})|(?<=\.{me}))\.{name}\s*\(")
 
 
 class Callers(Places):
@@ -47,7 +54,7 @@ class Callers(Places):
 
     def _holding(self, name: str) -> list[Module]:
         """The files that hold an identifier."""
-        for module in list(self.names.modules.values())[self._indexed :]:
+        for module in self.names.beyond(self._indexed):
             self._indexed += 1
             if not self.relevant(module):
                 continue
@@ -128,6 +135,8 @@ class Callers(Places):
         """Whether a function calls a method of that name on something else than its own object: what syntax says."""
         own = definition.cls if definition.cls and self.names.method(definition.cls, name) is not None else None
         me = definition.positional[:1] if own is not None else ()
+        if me and not definition.says(_on_others(me[0], name)):
+            return False
         for node in definition.nodes:
             func = node.func if isinstance(node, ast.Call) else None
             if isinstance(func, ast.Attribute) and func.attr == name:

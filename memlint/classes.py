@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from memlint.extract import Class, Definition
 from memlint.facts import Answer, Value
@@ -18,6 +18,7 @@ from memlint.values import chain
 WEIGHTY = re.compile(r"Parameter\(|register_parameter|add_module|setattr|ModuleList|ModuleDict|Sequential")
 SWITCHED = re.compile(r"requires_grad\s*[=:](?!=)|requires_grad_\(")
 PROPERTIES = frozenset({"property", "cached_property"})
+KIN = 60  # classes that derive from one: beyond that they are too many to ask each how it uses what they share
 
 
 class Classes(Knowledge):
@@ -64,7 +65,7 @@ class Classes(Knowledge):
     @fact
     def named(self, full_name: str) -> Class | None:
         with unseen():
-            for module in list(self.names.modules.values())[self._classed :]:
+            for module in self.names.beyond(self._classed):
                 for cls in self.names.classes(module):
                     self._classes.setdefault(cls.full_name, cls)
                 self._classed += 1
@@ -151,13 +152,14 @@ class Classes(Knowledge):
 
     def _stored_as_module(self, cls: Class, written: str) -> bool:
         """Whether the attribute that a constructor fills from an argument is then called, or used as a module."""
-        uses = self.class_uses(cls)
-        attrs = [a for a, use in uses.items() if use.called or use.iterated or use.role == "module"]
-        return any(
-            re.search(rf"self\.{re.escape(a)}\s*=\s*{re.escape(written)}\b", d.text)
-            for a in attrs
-            for d in self.writers(cls, a)
-        )
+        attrs = {attr for c in self.names.mro(cls) if isinstance(c, Class) for attr in self.written(c)}
+        for attr in attrs:
+            assigns = re.compile(rf"self\.{re.escape(attr)}\s*=\s*{re.escape(written)}\b")
+            if any(assigns.search(d.text) for d in self.writers(cls, attr)):
+                use = self.class_use(cls, attr)
+                if use is not None and (use.called or use.iterated or use.role == "module"):
+                    return True
+        return False
 
     @staticmethod
     def _assigned(definition: Definition) -> Iterator[ast.expr]:
@@ -205,23 +207,26 @@ class Classes(Knowledge):
                             table[t.attr].append(definition)
         return dict(table)
 
-    def class_uses(self, cls: Class) -> dict[str, Use]:
-        """How the methods of a class and its relatives use each attribute of ``self``."""
-        return self.family_uses(self.names.family(cls))
+    def class_use(self, cls: Class, attr: str) -> Use | None:
+        """How the methods of a class and its relatives use an attribute of ``self``; None where none does.
+
+        All that derives from what it derives from itself is related to it, as long as that is not a crowd.
+        """
+        above = [c for c in self.names.mro(cls) if isinstance(c, Class)]
+        family = next((c for c in reversed(above) if len(self.names.derived(c)) < KIN), None)
+        found = [self.own_use(c, attr) for c in above[above.index(family) + 1 if family is not None else 0 :]]
+        return _merged(found if family is None else [self.family_use(family, attr), *found])
 
     @fact
-    def family_uses(self, family: Class) -> dict[str, Use]:
-        """How the methods of a class and those derived from it use each attribute of ``self``."""
-        found: dict[str, Use] = {}
-        for c in (family, *self.names.derived(family)):
-            for definition in c.methods.values():
-                if not definition.bound:
-                    continue
-                prefix = definition.positional[0] + "."
-                for name, use in self.uses(definition).items():
-                    if name.startswith(prefix) and name.count(".") == 1:
-                        found.setdefault(name[len(prefix) :], Use()).merge(use)
-        return found
+    def family_use(self, family: Class, attr: str) -> Use | None:
+        """How the methods of a class and those derived from it use an attribute of ``self``; None where none does."""
+        return _merged(self.own_use(c, attr) for c in (family, *self.names.derived(family)))
+
+    def own_use(self, cls: Class, attr: str) -> Use | None:
+        """How the methods of a class itself use an attribute of ``self``; a file that does not say it is not parsed."""
+        methods = cls.methods.values() if cls.module.holds(attr) else ()
+        own = (d for d in methods if self.says(d, (attr,)) and d.bound)
+        return _merged(self.uses(d).get(f"{d.positional[0]}.{attr}") for d in own)
 
     @fact
     def uses(self, definition: Definition) -> dict[str, Use]:
@@ -236,6 +241,16 @@ class Classes(Knowledge):
     def role_of(self, value: Value, flow: Reading) -> str:
         """The role of something unknown, by how this function uses the name that it has there."""
         return self.role(flow.definition, value.path)
+
+
+def _merged(uses: Iterable[Use | None]) -> Use | None:
+    """Several uses as one; None where there is none."""
+    found: Use | None = None
+    for use in uses:
+        if use is not None:
+            found = found or Use()
+            found.merge(use)
+    return found
 
 
 def last_word(node: ast.expr) -> str:

@@ -119,6 +119,10 @@ class Definition:
         self.last_line: int = getattr(node, "end_lineno", None) or self.line
         decorators = getattr(node, "decorator_list", ())
         self.first_line: int = min((d.lineno for d in decorators), default=self.line)  # its text begins there
+        said = _docstring(node)
+        self.said = (
+            (said.lineno, said.end_lineno or said.lineno) if said is not None else (0, 0)
+        )  # lines of its docstring
 
     def __getattr__(self, name: str) -> Any:
         if name != "node":
@@ -188,9 +192,9 @@ class Definition:
     @looked_into
     def code(self) -> str:
         """`own_text` without its docstring and comments."""
-        text = self.own_text
-        if (doc := _docstring(self.node)) is not None:
-            text = text.replace("".join(self.module.source.lines[doc.lineno - 1 : doc.end_lineno]), "", 1)
+        text, (first, last) = self.own_text, self.said
+        if first:
+            text = text.replace("".join(self.module.source.lines[first - 1 : last]), "", 1)
         return _COMMENT.sub("", text) if "#" in text else text
 
     @looked_into
@@ -359,6 +363,7 @@ class Module:
         self.name = self.label = name
         self.package = package
         self._kept: dict[tuple[str, str], list[Any]] = {}
+        self.on_load: Callable[[Module], None] | None = None  # told when the file is parsed again
         self.loaded = True
         self.variables: dict[str, ast.expr] = {}
         self._fill(source)
@@ -367,7 +372,7 @@ class Module:
         """Let go of the syntax tree, and of what can be made of the text again. Whoever asks for a function's node next
         has the file parsed once more: by then nothing may hold a piece of the old tree that is to be compared."""
         for definition in self.definitions:
-            definition.parameters  # noqa: B018  asked of functions that nobody reads
+            definition.parameters, definition.bound  # noqa: B018  asked of functions that nobody reads
             for name in ("node", "nodes", "nodes_by_type", "defaults", "annotations", "text", "own_text", "code"):
                 definition.__dict__.pop(name, None)
         for cls in self.every_class():
@@ -391,6 +396,10 @@ class Module:
         for ours, its in classes.items():
             ours.node, ours.variables, ours.stated, ours.bases = its.node, its.variables, its.stated, its.bases
         self.variables = fresh.variables
+        for held in (*fresh.definitions, fresh):
+            vars(held).clear()  # they hold each other, and would hold the tree when `drop` lets go of it
+        if self.on_load is not None:
+            self.on_load(self)
 
     def replace(self, source: Source) -> None:
         """Take another text of the file. A function or class that is still there is the same object as before.

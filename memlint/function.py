@@ -337,7 +337,7 @@ class Function:
         shared = any(o.shared for o in module.objs)
         if use is None or not use.attributes & MODULE:
             if shared and self.definition.cls is not None and module.path.count(".") == 1:
-                use = self.project.class_uses(self.definition.cls).get(module.path.rpartition(".")[2])
+                use = self.project.class_use(self.definition.cls, module.path.rpartition(".")[2])
         if use is not None and use.attributes & MODULE:
             return True
         if event.inner is not None:  # its name is the callee's

@@ -167,14 +167,16 @@ def _bases(project: Project, module: Module) -> Contributes:
     return lambda _: mros
 
 
-def _family_uses(project: Project, module: Module) -> Contributes:
+def _family_use(project: Project, module: Module) -> Contributes:
     found: defaultdict[str, list[object]] = defaultdict(list)
     for cls in module.every_class():
+        above = [c.full_name for c in project.names.mro(cls) if isinstance(c, Class)]
         for method in (d for d in cls.methods.values() if d.bound):
-            own = found[project.names.family(cls).full_name]
             me = f"{method.positional[0]}."
-            own += [(name, use) for name, use in project.uses(method).items() if name.startswith(me)]
-    return lambda family: found.get(family, [])
+            for name, use in project.uses(method).items():
+                for family in above if name.startswith(me) else ():
+                    found[f"{family}\0{name.removeprefix(me)}"].append(use)
+    return lambda about: found.get(about, [])
 
 
 def _mentions(project: Project, module: Module) -> Contributes:
@@ -200,7 +202,7 @@ SHARED: dict[str, Callable[[Project, Module], Contributes]] = {
     "derived": _bases,
     "written": _written,
     "calls_own": _in_it(lambda module, _: module.top.calls_own),
-    "family_uses": _family_uses,
+    "family_use": _family_use,
     "imports": lambda project, module: lambda _: sorted(targets(module)),
     "imported": _in_it(lambda module, _: sorted(targets(module))),
     "rebinds": _in_it(rebinds),

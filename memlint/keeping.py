@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from memlint.becomes import Path, Search
@@ -17,6 +18,10 @@ from memlint.values import chain
 
 STORES = frozenset("append extend add insert setdefault put update add_batch add_all_batch log push".split())
 LARGE = 10_000  # outputs a position: a vocabulary, a catalogue
+_RETURNED = re.compile(r"\breturn[\s(\\]*self\.([\w.]+)")
+_WIDTH = re.compile(  # how many outputs a layer has, as a number or by a name
+    r"Linear\((?:[^,]{0,200},|[^)]{0,200}out_features\s*=)\s*(?:out_features\s*=\s*)?(?:\d[\d_]{4,}|([A-Za-z_]\w*))\s*[,)]"
+)
 CHOOSES = frozenset({"min", "max", "sorted", "list", "enumerate", "zip", "reversed", "len"})
 _NO_RECORDS = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.ListComp, ast.BinOp, ast.UnaryOp, ast.Compare)
 VIEWS = frozenset("view reshape squeeze unsqueeze transpose permute flatten detach t T data".split())
@@ -201,25 +206,27 @@ def stale_outputs(fn: Function) -> Iterator[tuple[Event, ast.Assign, ast.stmt, i
 def _wide(project: Parameters) -> bool:
     """Whether the forward of any class of the project gives so many numbers for each position."""
     note(("wide", ""))
-    modules = list(project.names.modules.values())  # more of them, once a file outside the run has been read
     seen, found = project.answers.get("wide", (0, False))
-    if not found and seen < len(modules):
+    more = project.names.beyond(seen)
+    if not found and more:
         with unseen():
-            found = any(has_wide(project, module) for module in modules[seen:])
-        project.answers["wide"] = len(modules), found
+            found = any(has_wide(project, module) for module in more)
+        project.answers["wide"] = seen + len(more), found
     return bool(found)
 
 
 def has_wide(project: Parameters, module: Module) -> bool:
     """Whether the forward of a class of a file gives so many numbers for each position."""
-    return "Linear(" in module.source.text and any(_width(project, cls) >= LARGE for cls in module.every_class())
+    known = module.variables.keys() | module.imports.keys()
+    given = (not name or name in known or module.stars for name in _WIDTH.findall(module.source.text))
+    return any(given) and any(_width(project, cls) >= LARGE for cls in module.every_class())
 
 
 def _width(project: Parameters, cls: Class) -> int:
     """How many numbers a forward gives for each position, where the last layer of a project's module says so."""
     method = project.names.method(cls, "forward")
     init = project.names.method(cls, "__init__")
-    if method is None or init is None or not method.body:
+    if method is None or init is None or not _may_end_wide(method, init):
         return 0
     end = method.body[-1]
     value = end.value if isinstance(end, ast.Return) else None
@@ -234,6 +241,11 @@ def _width(project: Parameters, cls: Class) -> int:
                 given = call.args[1:2] or [k.value for k in call.keywords if k.arg == "out_features"]
                 return _whole(project, given[0], init) if given else 0
     return 0
+
+
+def _may_end_wide(forward: Definition, init: Definition) -> bool:
+    """Whether a forward may return what a linear layer gives, by the text alone: most files need not be parsed."""
+    return init.says("Linear(") and any(init.says(f"self.{head}") for head in _RETURNED.findall(forward.text))
 
 
 def _whole(project: Parameters, node: ast.expr, where: Definition) -> int:

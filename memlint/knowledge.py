@@ -73,6 +73,7 @@ class Knowledge:
         self._unread: list[Source] | None = None
         self._sought: set[str] = set()
         self.facts: dict[Any, Any] = {}
+        self._flows: dict[Any, Flow | None] = {}
         self._words: dict[str, list[Module]] = defaultdict(list)
         self._indexed = 0
         self.regrouped()
@@ -94,13 +95,17 @@ class Knowledge:
 
     def unread(self) -> None:
         """Forget all that reading functions has brought: as if none had been read."""
-        self._flows: dict[Any, Flow | None] = {}
+        for flow in self._flows.values():
+            for node in flow.nodes.values() if flow is not None else ():
+                node.copies, node.module, node.place, node.inner = (), None, None, None
+        self._flows = {}
         self._weight = 0
         self._interesting: dict[Definition, bool] = {}
         self._running: dict[tuple[Definition, Any], Flow] = {}
         self._attribute_objs: dict[tuple[Class, str], Obj] = {}
         self._attributes: dict[tuple[Class, str], Value | None] = {}
         self._globals: dict[tuple[Module, str], Obj] = {}
+        self._homes: dict[ast.expr, Module] = {}
         self._defaults: dict[tuple[Definition, str], Obj] = {}
         self._lambdas: dict[ast.Lambda, Definition] = {}
         self._parts: dict[tuple[Obj, str], Obj] = {}

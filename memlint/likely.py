@@ -122,7 +122,7 @@ class Likely(Parameters):
     def chooses(self, definition: Definition) -> bool:
         """Whether a function may hand a constant to one that trains: which may decide that here it only evaluates."""
         return definition.says(_CONSTANT) and (
-            active() or any(LEARNS.search(d.code) is not None and d.tested for d in self._called(definition))
+            active() or any(d.says(LEARNS) and d.tested for d in self._called(definition))
         )
 
     def may_run(self, definition: Definition) -> bool:

@@ -41,25 +41,30 @@ class Names:
         self._meant: dict[tuple[str, Module], Module | None] = {}
         self._by_suffix: dict[str, list[Module]] = defaultdict(list)
         self.subclasses: dict[Class, list[Class]] = defaultdict(list)
-        self._classes_linked: set[Module] = set()
+        self._linked = 0  # files whose classes are among them
         folders = {dirname(s.path) for s in sources if basename(s.path) == "__init__.py"}
         self._packages = folders
         self._tight = sum(len(source.text) for source in sources) > ROOM
+        self.loaded = 0  # characters of the files whose trees are there
         for source in sources:
             self._add(source, folders)
         self.asked = list(self.modules.values())
         self.brought: dict[str, str] = {}  # files beyond those: by which name one of them imports it, if one does
 
-    @property
-    def loaded(self) -> int:
-        """Characters of the files whose trees are there."""
-        return sum(len(module.source.text) for module in self.modules.values() if module.loaded)
+    def beyond(self, number: int) -> list[Module]:
+        """The files without the first so many: those that were taken in since."""
+        return list(self.modules.values())[number:] if number < len(self.modules) else []
 
     def drop(self) -> None:
         """Let go of syntax trees, where there are more files than all of their trees should be kept of."""
-        for module in self.modules.values() if self._tight else ():
-            if module.loaded:
-                module.drop()
+        if self._tight:
+            for module in self.modules.values():
+                if module.loaded:
+                    module.drop()
+            self.loaded = 0
+
+    def _count(self, module: Module) -> None:
+        self.loaded += len(module.source.text)
 
     def add(self, source: Source) -> None:
         """Take in one more file of the project."""
@@ -98,6 +103,9 @@ class Names:
             return None
         if self._tight and module.loaded:
             module.drop()
+        module.on_load = self._count
+        if module.loaded:
+            self._count(module)
         self.modules[source.path] = module
         self._call(module, module.name)
         self._meant.clear()
@@ -167,7 +175,7 @@ class Names:
     def regrouped(self) -> None:
         """Forget who derives from whom: a file has other classes or imports than before."""
         self.subclasses.clear()
-        self._classes_linked.clear()
+        self._linked = 0
 
     # -- what a name means
 
@@ -307,13 +315,12 @@ class Names:
     def derived(self, cls: Class) -> list[Class]:
         """Classes of the project that derive from ``cls``, in files read so far."""
         with unseen():
-            for module in list(self.modules.values()):
-                if module not in self._classes_linked:
-                    self._classes_linked.add(module)
-                    for other in self.classes(module):
-                        for base in self.mro(other)[1:]:
-                            if isinstance(base, Class):
-                                self.subclasses[base].append(other)
+            for module in self.beyond(self._linked):
+                self._linked += 1
+                for other in self.classes(module):
+                    for base in self.mro(other)[1:]:
+                        if isinstance(base, Class):
+                            self.subclasses[base].append(other)
         return self.subclasses[cls]
 
     @staticmethod

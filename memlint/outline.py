@@ -49,7 +49,7 @@ def outline(module: Module) -> Outline:
 
     def of_function(d: Definition) -> list[Any]:
         around = -1 if d.cls is None else places[d.cls], -1 if d.outer is None else numbers[d.outer]
-        place = d.line, d.last_line, d.first_line
+        place = d.line, d.last_line, d.first_line, d.said
         return [d.name, d.qualname, *place, d.parameters, *around, functions(d.functions), within(d.classes), d.imports]
 
     def of_class(c: Class) -> list[Any]:
@@ -80,17 +80,17 @@ def _outlined(source: Source, name: str, package: bool, kept: Outline) -> Module
     found = Module.__new__(Module)
     found.name = found.label = name
     found.package, found.source, found.loaded = package, source, False
-    found._kept, found._spelled, found._said = {}, {}, {}
+    found._kept, found._spelled, found._said, found.on_load = {}, {}, {}, None
     _, (found.imports, found.stars, rebound, variables), (functions, classes), definitions, every = kept
     found.rebound = set(rebound)
     found.variables = _unread(found, "variables", variables)
     found.definitions = [Definition.__new__(Definition) for _ in definitions]
     made = [Class.__new__(Class) for _ in every]
-    for definition, (title, qualname, line, last, first, parameters, *around) in zip(
+    for definition, (title, qualname, line, last, first, said, parameters, *around) in zip(
         found.definitions, definitions, strict=True
     ):
         definition.name, definition.qualname, definition.module = title, qualname, found
-        definition.line, definition.last_line, definition.first_line = line, last, first
+        definition.line, definition.last_line, definition.first_line, definition.said = line, last, first, tuple(said)
         vars(definition)["parameters"] = tuple(parameters)
         cls, outer, inner, within, definition.imports = around
         definition.cls = None if cls < 0 else made[cls]

@@ -77,11 +77,11 @@ class Places(Classes):
             for event in flow.events:
                 if event.verb == "set" and event.target is obj and event.inner is None:
                     value = event.value if value is None else join(value, event.value)
-        role = self.class_uses(cls).get(attr)
         if value is None or value.kind in ("unknown", "none"):
             kind, type_ = self._stated_attribute(cls, attr)
             if kind == "unknown":
-                kind, type_ = role.role if role is not None else "", ""
+                use = self.class_use(cls, attr)
+                kind, type_ = use.role if use is not None else "", ""
             if value is None and not known and not kind:
                 return Value("unknown", frozenset({self.place_node(obj)}), objs=(obj,))
             value = (value or UNKNOWN).but(kind=kind or (value.kind if value is not None else "unknown"))
@@ -168,9 +168,17 @@ class Places(Classes):
             return None
         return next(v for v in made if v.type).but(deps=EMPTY, path=name)
 
+    def _home(self, names: Names, module: Module, name: str, expr: ast.expr) -> Module:
+        """The file at whose top level an expression is bound to a name."""
+        found = self._homes.get(expr)
+        if found is None:
+            found = next((m for m in names.modules.values() if m.variables.get(name) is expr), module)
+            self._homes[expr] = found
+        return found
+
     def global_read(self, names: Names, module: Module, definition: Definition, name: str, expr: ast.expr) -> Value:
         """A name bound at the top level of a file, as functions see it."""
-        home = next((m for m in (module, *names.modules.values()) if m.variables.get(name) is expr), module)
+        home = module if module.variables.get(name) is expr else self._home(names, module, name, expr)
         if definition is home.top:
             return UNKNOWN
         if isinstance(expr, ast.Constant):

@@ -157,7 +157,7 @@ def _uses_of(fn: Function, path: str) -> list[Use]:
     uses = [fn.project.uses(fn.definition).get(path)] if path else []
     cls = fn.definition.cls
     if cls is not None and fn.definition.positional and path.startswith(fn.definition.positional[0] + "."):
-        uses.append(fn.project.class_uses(cls).get(path.partition(".")[2]))
+        uses.append(fn.project.class_use(cls, path.partition(".")[2]))
     return [use for use in uses if use is not None]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
 from memlint import edits
 from memlint.extract import Definition, own_nodes, walk
@@ -33,20 +32,13 @@ def repeating(fn: Function, effect: str, words: tuple[str, ...]) -> Iterator[tup
     ``words`` are what the effect goes by: a function is read only if it says one of them, or names a helper that does.
     """
     names = fn.project.callers_of(words) - {"__call__"}  # who calls an object does not name what that does
-    if not fn.definition.module.holds(*names) or fn.is_test or not _any_of(names).search(fn.text):
-        return
-    if not fn.definition.calls(names):
+    if not fn.definition.module.holds(*names) or fn.is_test or not fn.definition.calls(names):
         return
     for call in fn.own("call"):
         if isinstance(call.site, ast.Call) and (does(fn, call, effect) or helps(fn, call, effect)):
             when = every_step(fn, call)
             if when:
                 yield call, when
-
-
-@lru_cache
-def _any_of(names: frozenset[str]) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(sorted(names))})\b")
 
 
 def taken_out(fn: Function, call: Event, effect: str, advice: str, reason: str) -> Fix:

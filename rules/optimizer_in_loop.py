@@ -6,7 +6,7 @@ from memlint import edits
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
-BUILDS = re.compile(r"(?:[oO]ptim|[sS]ched|Scaler|LR|Adam|SGD)\w*\(")
+BUILDS = re.compile(r"(?:[oO]ptim|[sS]ched|Scaler|LR|Adam|SGD)\w*$")
 LOOPED = re.compile(r"\bfor\b|\bwhile\b|Scaler")
 LOST = {
     "optimizer": "its state is thrown away and allocated again",
@@ -17,7 +17,7 @@ LOST = {
 
 @rule(code="MEM202", claim=Claim.CHURN, triggers=("ptim", "ched", "Scaler", "LR", "Adam", "SGD"))
 def optimizer_in_loop(fn: Function) -> Findings:
-    if not (LOOPED.search(fn.text) and BUILDS.search(fn.text)):
+    if not (LOOPED.search(fn.text) and any(map(BUILDS.search, fn.definition.called))):
         return
     for build in fn.own("build", "call"):
         kind = build.value.kind

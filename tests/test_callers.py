@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from known import Disk, class_of, function_of, module_of, project_of
 
-from memlint import callers
+from memlint import callers, names
 from memlint.facts import Answer
 from memlint.project import Project
 
@@ -89,6 +89,23 @@ def test_calls_on_objects_of_unknown_class() -> None:
     found = project.namesakes(function_of(project, "Job.step"))
     assert sorted(flow.definition.qualname for flow, _ in found) == ["Driver.go", "Driver.twice", "Job.run"]
     assert project.sole("step") and not project.sole("missing")
+
+
+def test_who_calls_only_its_own_method_is_not_parsed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "ROOM", 0)
+    own = "class Own:\n    def step(self, x):\n        return x\n\n    def run(self):\n        return self.step(1)\n"
+    other = own.replace("self.step(1)", "self.job.self.step(1)")
+    project = project_of(
+        {"a.py": f"import torch\n{OBJECTS}", "b.py": f"import torch\n{own}", "c.py": f"import torch\n{other}"}
+    )
+    found = project.of_unknown(function_of(project, "Job.step"))
+    assert sorted(flow.definition.full_name for flow, _ in found) == [
+        "a.Driver.go",
+        "a.Driver.twice",
+        "a.Job.run",
+        "c.Own.run",
+    ]
+    assert not module_of(project, "b.py").loaded
 
 
 def test_files_beside_the_project_are_read_where_they_may_call_it() -> None:

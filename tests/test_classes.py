@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from known import class_of, expression, function_of, module_of, project_of
 
+from memlint import names
+from memlint.classes import KIN
 from memlint.facts import Answer, Value
 
 ANNOTATIONS = {
@@ -161,6 +163,47 @@ def test_methods_that_write_an_attribute() -> None:
     setter = project.setter(cls, "mean")
     assert setter is not None and setter.name == "mean" and "= value" in setter.text
     assert project.setter(cls, "add") is None and project.setter(cls, "missing") is None
+
+
+FAMILY = """
+class Base:
+    def settle(self):
+        self.body.eval()
+
+
+class Branch(Base):
+    def go(self, x):
+        return self.body(x)
+
+
+class Leaf(Branch):
+    def __init__(self):
+        self.size = 3
+"""
+
+
+@pytest.mark.parametrize("siblings", [KIN // 2, KIN + 1])
+def test_relatives_say_how_an_attribute_is_used_unless_they_are_a_crowd(siblings: int) -> None:
+    more = "".join(f"\n\nclass S{n}(Base):\n    def go(self):\n        self.body.step()\n" for n in range(siblings))
+    project = project_of(FAMILY + more)
+    cls = class_of(project, "Leaf")
+    use = project.class_use(cls, "body")
+    assert use is not None and use.called and use.calls >= {"eval"}, "what it derives from always counts"
+    assert ("step" in use.attributes) is (siblings < KIN)
+    assert project.class_use(cls, "missing") is None
+    base = project.class_use(class_of(project, "Base"), "body")
+    assert base is not None and base.called is (siblings < KIN)
+
+
+def test_a_file_that_does_not_say_an_attribute_is_not_parsed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "ROOM", 0)
+    texts = {f"{name}.py": text for name, text in zip("abc", FAMILY.split("\n\n\n"), strict=True)}
+    texts["b.py"] = "from a import Base\n" + texts["b.py"]
+    texts["c.py"] = "from b import Branch\n" + texts["c.py"]
+    project = project_of(texts)
+    use = project.class_use(class_of(project, "Leaf", "c.py"), "body")
+    assert use is not None and use.called
+    assert [m.loaded for m in project.names.modules.values()] == [True, True, False]
 
 
 def test_role_of_a_value_is_that_of_its_name() -> None:

@@ -333,7 +333,7 @@ COMMON = {
     "derived": (NET, "here.Net"),
     "written": ("class A:\n    def __init__(self):\n        self.head = 1\n", "here.A"),
     "calls_own": ("def go():\n    pass\n\n\ngo()\n", "here.py"),
-    "family_uses": (NET, "here.Net"),
+    "family_use": (NET, "here.Net\0body"),
     "imports": (NET, ""),
     "imported": (NET, "here.py"),
     "rebinds": ("rate = 1\nrate = 2\n", "here.py\0rate"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
 
 from memlint import knowledge, names
 from memlint.check import Options, check_paths
+from memlint.names import Names
+from memlint.source import Source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -27,9 +31,6 @@ def test_findings_do_not_hang_on_what_is_kept(weight: int, tmp_path: Path, monke
 
 
 def test_a_tree_comes_back_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memlint.names import Names
-    from memlint.source import Source
-
     monkeypatch.setattr(names, "ROOM", 0)
     text = "LIMIT = 3\n\n\nclass A:\n    x = 1\n\n    @staticmethod\n    def f(a: int) -> None:\n        return g(a)\n"
     module = Names([Source("a.py", text)]).modules["a.py"]
@@ -39,3 +40,27 @@ def test_a_tree_comes_back_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     assert not module.loaded  # no tree is needed for any of this
     assert f.node is cls.node.body[1] and module.variables["LIMIT"] is top.body[0].value  # type: ignore[attr-defined]
     assert cls.variables["x"] is cls.node.body[0].value  # type: ignore[attr-defined]
+
+
+def test_a_tree_is_let_go_of_without_a_search_for_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "ROOM", 0)
+    found = Names([Source("a.py", "class A:\n    def f(self):\n        return 1\n")])
+    module = found.modules["a.py"]
+    assert found.loaded == 0
+    gc.disable()
+    try:
+        tree = weakref.ref(module.classes["A"].node)
+        assert tree() is not None and found.loaded == len(module.source.text)
+        found.drop()
+        assert tree() is None and found.loaded == 0
+    finally:
+        gc.enable()
+
+
+def test_code_without_docstring_and_comments_needs_no_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "ROOM", 0)
+    text = 'class A:\n    @known\n    def f(self):\n        """Call\n        g()."""\n        return h()  # not k()\n'
+    module = Names([Source("a.py", text)]).modules["a.py"]
+    f = module.definitions[0]
+    assert set(f.called) == {"h"} and f.bound and f.positional == ("self",)
+    assert not module.loaded
