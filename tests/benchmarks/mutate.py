@@ -352,14 +352,19 @@ def noticed(
     return {"ended": str(name), "failed": "error", "timeout": "timeout"}[fate]
 
 
-def run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str) -> dict[str, Any]:
-    """Counts and survivors of one file; with an ``old`` entry, only its survivors are tried again."""
+def run_file(
+    path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str, part: slice
+) -> dict[str, Any]:
+    """Counts and survivors of a ``part`` of the mutants of one file; with an ``old`` entry, only its survivors are
+    tried again."""
     with tempfile.TemporaryDirectory(prefix="memlint-mutate-") as scratch:
         tempfile.tempdir = scratch
-        return _run_file(path, sample, seed, old, only)
+        return _run_file(path, sample, seed, old, only, part)
 
 
-def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str) -> dict[str, Any]:
+def _run_file(
+    path: Path, sample: int | None, seed: int, old: dict[str, Any] | None, only: str, part: slice
+) -> dict[str, Any]:
     started = time.perf_counter()
     is_rule = path.parent.name == "rules"
 
@@ -389,7 +394,7 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
     by = Counter[str]()
     gc.freeze()
     survivors = []
-    for mutant in tried:
+    for mutant in tried[part]:
         span = range(mutant.line, mutant.end + 1)
         wanted = {
             name: text
@@ -405,7 +410,7 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
             survivors.append(
                 {"function": mutant.function, "line": mutant.line, "before": mutant.before, "after": mutant.after}
             )
-    if old is not None:
+    if old is not None and not part.start:
         by.update({name: number for name, number in old["by"].items() if name != "survived"})
     return {
         "file": path.relative_to(ROOT).as_posix(),
@@ -415,6 +420,14 @@ def _run_file(path: Path, sample: int | None, seed: int, old: dict[str, Any] | N
         "survivors": survivors,
         "seconds": round(time.perf_counter() - started, 1),
     }
+
+
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What was found of the parts of a file's mutants as one."""
+    by = sum((Counter(part["by"]) for part in parts), Counter[str]())
+    survivors = sorted((s for part in parts for s in part["survivors"]), key=lambda s: s["line"])
+    seconds = max(part["seconds"] for part in parts)
+    return {**parts[0], "tried": by.total(), "by": dict(sorted(by.items())), "survivors": survivors, "seconds": seconds}
 
 
 def once_more(all_: list[Mutant], survivors: list[dict[str, Any]]) -> list[Mutant]:
@@ -458,9 +471,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=1) as pool:
         known = [old.get(f.relative_to(ROOT).as_posix()) if options.again is not None else None for f in files]
-        count = len(files)
-        settings = [options.sample] * count, [options.seed] * count, known, [options.again or ""] * count
-        for entry in pool.map(run_file, files, *settings):
+        shares = max(1, options.jobs // len(files))  # processes for the mutants of each file
+        settings = options.sample, options.seed
+        running = [
+            [
+                pool.submit(run_file, f, *settings, kept, options.again or "", slice(n, None, shares))
+                for n in range(shares)
+            ]
+            for f, kept in zip(files, known, strict=True)
+        ]
+        for each in running:
+            entry = joined([part.result() for part in each])
             survived = entry["survivors"]
             print(f"{entry['file']}: {entry['tried']} mutants, {len(survived)} survived, {entry['seconds']} s")
             for survivor in survived:
