@@ -246,8 +246,8 @@ class Memory:
         before = self._earlier.files if self._earlier is not None else {}
         for path, module in modules.items():
             digest, setting, known = module.source.digest, self._settings.get(path, ""), before.get(path)
-            if known is not None and known.digest == digest:
-                now.files[path] = known._replace(name=module.name, setting=setting)
+            if known is not None and (known.digest, known.name) == (digest, module.name):
+                now.files[path] = known._replace(setting=setting)
             else:
                 text = zlib.compress(module.source.text.encode("utf-8", "surrogatepass"), 1)
                 now.files[path] = File(digest, module.name, setting, outline(module), text)

@@ -18,10 +18,10 @@ from test_workspace import PROJECTS, SMALL, copied, copy_of, edits, parses
 from memlint import check, wire
 from memlint.check import Options, Report, Run, check_paths, with_deep_stack
 from memlint.config import Configs
-from memlint.earlier import Earlier
+from memlint.earlier import Earlier, Memory, _other_parts
 from memlint.extract import Class, Definition, Module
 from memlint.files import Loader
-from memlint.grounds import SHARED, Grounds, part_of, root
+from memlint.grounds import SHARED, Ground, Grounds, part_of, root
 from memlint.project import Project
 from memlint.registry import Registry
 from memlint.source import Source
@@ -306,6 +306,77 @@ def test_a_failure_is_not_kept(small: Path, monkeypatch: pytest.MonkeyPatch, loo
     looked_at.clear()
     agree()
     assert looked_at[:3] == ["loop.py", "other.py", "step.py"]
+
+
+PARTS = """import os
+
+@known
+def f():
+    return 1
+
+class A(Base):
+    x = 1
+
+    def g(self):
+        def h():
+            return 2
+
+        return h
+
+    y = 3
+
+last = A()
+"""
+LINES = ["", "f", "f", "f", "A", "A", "A.g", "A.g", "A.g", "A.g", "A", ""]
+
+
+def test_a_change_is_in_the_part_that_its_line_is_of() -> None:
+    before = Module(Source("here.py", PARTS), "here", False)
+    lines = PARTS.splitlines()
+    places = [number for number, line in enumerate(lines) if line]
+    assert len(places) == len(LINES)
+    for place, name in zip(places, LINES, strict=True):
+        changed = [line + "  # more" * (number == place) for number, line in enumerate(lines)]
+        after = Module(Source("here.py", "\n".join(changed) + "\n"), "here", False)
+        assert _other_parts(before, after) == {f"here.py\0{name}"}
+    assert _other_parts(before, Module(Source("here.py", PARTS), "here", False)) == set()
+
+
+def test_what_another_process_brought_in_is_kept(small: Path) -> None:
+    (small / "pack").mkdir()
+    (small / "pack" / "__init__.py").write_text("x = 1\n")
+    memory = Memory(None)
+    project = Project([Source.read("loop.py")])
+    assert memory.begin(project, [], {"loop.py": "as set"}, {}) == ([], [])
+    memory.keep("loop.py", [], (Ground((), ()), {"step.py": "", "pack/__init__.py": "pack", "gone.py": ""}))
+    memory.end(project)
+    kept = Earlier.load(memory.dump())
+    assert kept is not None and sorted(kept.files) == ["loop.py", "pack/__init__.py", "step.py"]
+    assert kept.files["pack/__init__.py"].outline[0] == [Source.read("pack/__init__.py").digest, "pack", True]
+    assert kept.files["loop.py"].setting == "as set" and not kept.files["step.py"].setting
+    again = Project([Source.read("loop.py")])
+    kept.brought["step.py"] = "lib.step"  # as an import calls it
+    kept.bring(again)
+    assert [m.name for m in again.names.modules.values()] == ["loop", "lib.step", "pack"]
+    later = Memory(kept.dump())
+    later.begin(again, [], {}, {})
+    later.end(again)
+    renamed = Earlier.load(later.dump())
+    assert renamed is not None and renamed.files["step.py"].name == renamed.files["step.py"].outline[0][1] == "lib.step"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("rate = 1\n", "rate = 2\n"),
+        ("import a as rate\n", "import b as rate\n"),
+        ("def rate(): ...\n", "class rate: ...\n"),
+    ],
+)
+def test_what_a_name_is_bound_to_is_told_apart(before: str, after: str) -> None:
+    one, other = (Module(Source("here.py", text), "here", False) for text in (before, after))
+    project = Project([])
+    assert SHARED["name"](project, one)("here.py\0rate") != SHARED["name"](project, other)("here.py\0rate")
 
 
 @pytest.mark.parametrize("kind", sorted(SHARED))

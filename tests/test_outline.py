@@ -71,9 +71,9 @@ def says(module: Module) -> Iterator[object]:
     yield from ({name: told(d) for name, d in module.functions.items()}, module.label)
     yield {name: told(c) for name, c in module.classes.items()}
     for d in module.definitions:
-        yield told(d), d.name, d.full_name, d.line, d.last_line, d.first_line, d.parameters, d.imports, d.is_top
+        yield told(d), d.name, d.full_name, d.line, d.last_line, d.first_line, d.parameters, d.imports, d.is_top, d.said
         yield d.cls and told(d.cls), {name: told(f) for name, f in d.functions.items()}, d.text
-        yield {name: told(c) for name, c in d.classes.items()}
+        yield {name: told(c) for name, c in d.classes.items()}, None if d.is_top else d.code
     for c in module.every_class():
         yield told(c), c.name, c.full_name, {name: told(m) for name, m in c.methods.items()}, list(c.variables)
         yield list(c.stated), list(map(ast.dump, c.bases))
@@ -103,6 +103,12 @@ def test_it_says_what_the_parsed_file_says(path: Path | None) -> None:
     assert list(reads(found)) == list(reads(module))
     assert found.loaded
     assert list(says(found)) == list(says(module))
+
+
+def test_a_class_in_the_first_function_is_in_it() -> None:
+    found = kept(Module(Source("one.py", "def f():\n    class A:\n        pass\n"), "one", False))
+    (f, _), (inner,) = found.definitions, found.every_class()
+    assert inner.outer is f and f.classes == {"A": inner}
 
 
 @pytest.mark.parametrize("ask", ["variables", "node", "class", "lost class", "class variable", "stated"])
