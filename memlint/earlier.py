@@ -70,7 +70,7 @@ class Earlier:
             "brought": self.brought,
             "near": self.near,
         }
-        first = zlib.compress(json.dumps(data, separators=(",", ":")).encode("utf-8", "surrogatepass"), 1)
+        first = zlib.compress(json.dumps(data, separators=(",", ":")).encode("ascii"), 1)
         rest = b"".join([first, *(file.text for file in self.files.values())])
         return _HEAD.pack(zlib.crc32(rest), len(first)) + rest
 
@@ -84,7 +84,7 @@ class Earlier:
             if zlib.crc32(memoryview(kept)[_HEAD.size :]) != checksum:
                 return None
             at = _HEAD.size + length
-            data: dict[str, Any] = json.loads(zlib.decompress(kept[_HEAD.size : at]).decode("utf-8", "surrogatepass"))
+            data: dict[str, Any] = json.loads(zlib.decompress(kept[_HEAD.size : at]))
             listed, common = data["parts"], [(kind, about) for kind, about in data["common"]]
             files = {}
             for path, (digest, name, setting, facts, length) in data["files"].items():

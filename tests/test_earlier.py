@@ -18,7 +18,7 @@ from test_workspace import PROJECTS, SMALL, copied, copy_of, edits, parses
 from memlint import check, wire
 from memlint.check import Options, Report, Run, check_paths, with_deep_stack
 from memlint.config import Configs
-from memlint.earlier import Earlier, Memory, _other_parts
+from memlint.earlier import Earlier, File, Memory, _module, _other_parts, _text
 from memlint.extract import Class, Definition, Module
 from memlint.files import Loader
 from memlint.grounds import SHARED, Ground, Grounds, part_of, root
@@ -355,7 +355,7 @@ def test_what_another_process_brought_in_is_kept(small: Path) -> None:
     assert kept.files["pack/__init__.py"].outline[0] == [Source.read("pack/__init__.py").digest, "pack", True]
     assert kept.files["loop.py"].setting == "as set" and not kept.files["step.py"].setting
     again = Project([Source.read("loop.py")])
-    kept.brought["step.py"] = "lib.step"  # as an import calls it
+    kept.brought |= {"step.py": "lib.step", "loop.py": "other.loop"}  # as imports call them
     kept.bring(again)
     assert [m.name for m in again.names.modules.values()] == ["loop", "lib.step", "pack"]
     later = Memory(kept.dump())
@@ -365,18 +365,59 @@ def test_what_another_process_brought_in_is_kept(small: Path) -> None:
     assert renamed is not None and renamed.files["step.py"].name == renamed.files["step.py"].outline[0][1] == "lib.step"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("rate = 1\n", "rate = 2\n"),
-        ("import a as rate\n", "import b as rate\n"),
-        ("def rate(): ...\n", "class rate: ...\n"),
-    ],
-)
-def test_what_a_name_is_bound_to_is_told_apart(before: str, after: str) -> None:
+TOLD_APART = [
+    ("name", "here.py\0rate", "rate = 1\n", "rate = 2\n"),
+    ("name", "here.py\0rate", "import a as rate\n", "import b as rate\n"),
+    ("name", "here.py\0rate", "def rate(): ...\n", "class rate: ...\n"),
+    ("methods_named", "step", "class A:\n    def step(self): ...\n", "class B:\n    def step(self): ...\n"),
+]
+
+
+@pytest.mark.parametrize(("kind", "about", "before", "after"), TOLD_APART)
+def test_what_files_contribute_is_told_apart(kind: str, about: str, before: str, after: str) -> None:
     one, other = (Module(Source("here.py", text), "here", False) for text in (before, after))
-    project = Project([])
-    assert SHARED["name"](project, one)("here.py\0rate") != SHARED["name"](project, other)("here.py\0rate")
+    assert SHARED[kind](Project([]), one)(about) != SHARED[kind](Project([]), other)(about)
+
+
+def test_what_is_inside_a_function_is_a_part_of_it() -> None:
+    text = "def f():\n    def g():\n        class B:\n            def h(self): ...\n\n\n"
+    module = Module(Source("here.py", text + "class A:\n    def m(self):\n        def k(): ...\n"), "here", False)
+    parts = {d.name: part_of(d) for d in module.definitions} | {c.name: part_of(c) for c in module.every_class()}
+    inside, method = "here.py\0f", "here.py\0A.m"
+    assert parts == {
+        **{"f": inside, "g": inside, "h": inside, "B": inside},
+        **{"m": method, "k": method, "A": "here.py\0A", "<module>": "here.py\0"},
+    }
+    assert part_of(module) == "here.py"
+
+
+def test_what_files_have_in_common_is_followed_only_where_packages_hand_it_on() -> None:
+    grounds = Grounds()
+    asked = {
+        root("a.py"): [("imported", "a"), ("mentioning", "x"), "f"],
+        ("imported", "a"): [("imported", "b")],
+        ("mentioning", "x"): ["unseen"],
+        "f": ["g"],
+    }
+    for question, answers in asked.items():
+        with grounds.question(question):
+            for each in answers:
+                grounds.note(each)
+    assert set(grounds.everything("a.py")) == {("imported", "a"), ("imported", "b"), ("mentioning", "x"), "f", "g"}
+
+
+def test_files_beside_the_run_that_say_what_was_sought(small: Path) -> None:
+    (small / "one.py").write_text("from step import backward_step\n")
+    (small / "two.py").write_text("x = 1\n")
+    earlier = Earlier(grounds={"loop.py": Ground((), (("sought", "backward_step"), ("sought", "unheard_of")))})
+    moved = earlier._moved(Project([]), [], ["one.py", "gone.py", "two.py"])
+    assert moved == {("sought", "backward_step")}
+
+
+def test_a_text_that_cannot_be_parsed_or_encoded() -> None:
+    assert [d.name for d in _module("a.py", "def f(:\n", "a").definitions] == ["<module>"]
+    text = "x = '\ud800'\n"
+    assert _text(File("", "", "", [], zlib.compress(text.encode("utf-8", "surrogatepass")))) == text
 
 
 @pytest.mark.parametrize("kind", sorted(SHARED))
