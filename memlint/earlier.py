@@ -249,7 +249,7 @@ class Memory:
             if known is not None and (known.digest, known.name) == (digest, module.name):
                 now.files[path] = known._replace(setting=setting)
             else:
-                text = zlib.compress(module.source.text.encode("utf-8", "surrogatepass"), 1)
+                text = zlib.compress(module.source.text.encode(), 1)
                 now.files[path] = File(digest, module.name, setting, outline(module), text)
 
     def dump(self) -> bytes:
@@ -264,7 +264,7 @@ def _other_parts(old: Module, new: Module) -> set[str]:
 
 
 def _text(file: File) -> str:
-    return zlib.decompress(file.text).decode("utf-8", "surrogatepass")
+    return zlib.decompress(file.text).decode()
 
 
 def _stem(path: str) -> str:

@@ -7,7 +7,7 @@ import os
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,11 @@ from test_workspace import PROJECTS, SMALL, copied, copy_of, edits, parses
 from memlint import check, wire
 from memlint.check import Options, Report, Run, check_paths, with_deep_stack
 from memlint.config import Configs
-from memlint.earlier import Earlier, File, Memory, _module, _other_parts, _text
+from memlint.earlier import Earlier, File, Memory, _module, _other_parts
 from memlint.extract import Class, Definition, Module
 from memlint.files import Loader
 from memlint.grounds import SHARED, Ground, Grounds, part_of, root
+from memlint.outline import outline
 from memlint.project import Project
 from memlint.registry import Registry
 from memlint.source import Source
@@ -393,7 +394,7 @@ def test_what_is_inside_a_function_is_a_part_of_it() -> None:
 
 def test_what_files_have_in_common_is_followed_only_where_packages_hand_it_on() -> None:
     grounds = Grounds()
-    asked = {
+    asked: dict[Hashable, list[Hashable]] = {
         root("a.py"): [("imported", "a"), ("mentioning", "x"), "f"],
         ("imported", "a"): [("imported", "b")],
         ("mentioning", "x"): ["unseen"],
@@ -414,10 +415,29 @@ def test_files_beside_the_run_that_say_what_was_sought(small: Path) -> None:
     assert moved == {("sought", "backward_step")}
 
 
-def test_a_text_that_cannot_be_parsed_or_encoded() -> None:
-    assert [d.name for d in _module("a.py", "def f(:\n", "a").definitions] == ["<module>"]
-    text = "x = '\ud800'\n"
-    assert _text(File("", "", "", [], zlib.compress(text.encode("utf-8", "surrogatepass")))) == text
+def test_a_file_beside_the_run_counts_where_it_changed(small: Path) -> None:
+    (small / "beside.py").write_text("import torch\nfrom loop import score\n")
+    source = Source.read("loop.py")
+    file = File(source.digest, "loop", "", outline(Module(source, "loop", False)), zlib.compress(source.text.encode()))
+    ground = Ground(("loop.py",), (("sought", "score"),))
+    earlier = Earlier({"loop.py": file}, {"loop.py": []}, {"loop.py": ground}, {}, {"beside.py": [1, 1]})
+    project = Project([source])
+    assert earlier.due(project, {}, {"beside.py": [1, 1]}) == set()
+    assert earlier.due(project, {}, {"beside.py": [1, 2]}) == {"loop.py"}
+    assert earlier._moved(project, [], []) == Earlier()._moved(project, [], ["beside.py"]) == set()
+
+
+def test_each_file_that_was_brought_in_is_told_of_once(small: Path) -> None:
+    memory, source = Memory(None), Source.read("loop.py")
+    project = Project([source])
+    for path in ("step.py", "other.py"):
+        project.names.add(Source.read(path))
+        assert memory.notes(project, source)[1] == {path: ""}
+
+
+def test_a_text_that_cannot_be_parsed_holds_nothing() -> None:
+    module = _module("a.py", "def f(:\n", "a")
+    assert [(d.name, d.module.name) for d in module.definitions] == [("<module>", "a")] and not module.source.text
 
 
 @pytest.mark.parametrize("kind", sorted(SHARED))
