@@ -271,8 +271,7 @@ class Run:
 
     def _of_file(self, project: Project, source: Source, rules: Registry) -> list[Finding]:
         if project.full:  # functions that are needed once more are read once more
-            project.unread()
-            project.names.drop()
+            project.drop()
             gc.collect()
         try:
             raw = list(self._run_rules(project, source, self.active(source.path, rules)))

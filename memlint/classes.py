@@ -212,10 +212,18 @@ class Classes(Knowledge):
 
         All that derives from what it derives from itself is related to it, as long as that is not a crowd.
         """
-        above = [c for c in self.names.mro(cls) if isinstance(c, Class)]
-        family = next((c for c in reversed(above) if len(self.names.derived(c)) < KIN), None)
-        found = [self.own_use(c, attr) for c in above[above.index(family) + 1 if family is not None else 0 :]]
-        return _merged(found if family is None else [self.family_use(family, attr), *found])
+        found: list[Use | None] = []
+        for above in reversed([c for c in self.names.mro(cls) if isinstance(c, Class)]):
+            if not self.prolific(above):
+                return _merged([self.family_use(above, attr), *found])
+            found.append(self.own_use(above, attr))
+        return _merged(found)
+
+    @fact
+    def prolific(self, cls: Class) -> bool:
+        """Whether a crowd derives from a class."""
+        with unseen():
+            return len(self.names.derived(cls)) >= KIN
 
     @fact
     def family_use(self, family: Class, attr: str) -> Use | None:

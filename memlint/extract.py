@@ -119,10 +119,8 @@ class Definition:
         self.last_line: int = getattr(node, "end_lineno", None) or self.line
         decorators = getattr(node, "decorator_list", ())
         self.first_line: int = min((d.lineno for d in decorators), default=self.line)  # its text begins there
-        said = _docstring(node)
-        self.said = (
-            (said.lineno, said.end_lineno or said.lineno) if said is not None else (0, 0)
-        )  # lines of its docstring
+        said = _docstring(node)  # which lines it has, 0 where there is none
+        self.said = (said.lineno, said.end_lineno or said.lineno) if said is not None else (0, 0)
 
     def __getattr__(self, name: str) -> Any:
         if name != "node":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -167,6 +167,11 @@ def _bases(project: Project, module: Module) -> Contributes:
     return lambda _: mros
 
 
+def _prolific(project: Project, module: Module) -> Contributes:
+    above = (c for cls in module.every_class() for c in project.names.mro(cls)[1:] if isinstance(c, Class))
+    return Counter(c.full_name for c in above).__getitem__
+
+
 def _family_use(project: Project, module: Module) -> Contributes:
     found: defaultdict[str, list[object]] = defaultdict(list)
     for cls in module.every_class():
@@ -202,6 +207,7 @@ SHARED: dict[str, Callable[[Project, Module], Contributes]] = {
     "derived": _bases,
     "written": _written,
     "calls_own": _in_it(lambda module, _: module.top.calls_own),
+    "prolific": _prolific,
     "family_use": _family_use,
     "imports": lambda project, module: lambda _: sorted(targets(module)),
     "imported": _in_it(lambda module, _: sorted(targets(module))),

@@ -73,7 +73,6 @@ class Knowledge:
         self._unread: list[Source] | None = None
         self._sought: set[str] = set()
         self.facts: dict[Any, Any] = {}
-        self._flows: dict[Any, Flow | None] = {}
         self._words: dict[str, list[Module]] = defaultdict(list)
         self._indexed = 0
         self.regrouped()
@@ -90,15 +89,20 @@ class Knowledge:
 
     @property
     def full(self) -> bool:
-        """Whether more is kept in memory than should be: it is time for `unread` and `Names.drop`."""
+        """Whether more is kept in memory than should be: it is time for `drop`."""
         return self._weight * OF_READING + self.names.loaded * OF_TREE > MEMORY
 
-    def unread(self) -> None:
-        """Forget all that reading functions has brought: as if none had been read."""
+    def drop(self) -> None:
+        """Let go of readings and of trees. Nodes hold each other: taken apart, they need no search for cycles."""
         for flow in self._flows.values():
             for node in flow.nodes.values() if flow is not None else ():
                 node.copies, node.module, node.place, node.inner = (), None, None, None
-        self._flows = {}
+        self.unread()
+        self.names.drop()
+
+    def unread(self) -> None:
+        """Forget all that reading functions has brought: as if none had been read."""
+        self._flows: dict[Any, Flow | None] = {}
         self._weight = 0
         self._interesting: dict[Definition, bool] = {}
         self._running: dict[tuple[Definition, Any], Flow] = {}

@@ -30,7 +30,7 @@ from memlint.rule import Edit, Finding, Span
 from memlint.source import Source, SourceError
 from memlint.trace import Trace, note, tracing, unseen
 
-FILES = ("derived", "imported", "named", "methods_named", "relevant")
+FILES = ("derived", "prolific", "imported", "named", "methods_named", "relevant")
 """Facts that look at all files: asked anew where a file has other classes, functions or imports than before."""
 
 

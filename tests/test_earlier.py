@@ -465,6 +465,7 @@ COMMON = {
     "derived": (NET, "here.Net"),
     "written": ("class A:\n    def __init__(self):\n        self.head = 1\n", "here.A"),
     "calls_own": ("def go():\n    pass\n\n\ngo()\n", "here.py"),
+    "prolific": ("class A:\n    pass\n\n\nclass B(A):\n    pass\n", "here.A"),
     "family_use": (NET, "here.Net\0body"),
     "imports": (NET, ""),
     "imported": (NET, "here.py"),
