@@ -115,11 +115,11 @@ def installed(here: Path) -> dict[str, str]:
     return compiled
 
 
-def rows(folders: list[Path], here: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
-    """The commands to compare, with their environments."""
+def rows(folders: list[Path], here: Path, ours: dict[str, str]) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """The commands to compare, with their environments; memlint's is made of ``ours``."""
     paths = [str(folder) for folder in folders]
     files = str(here / "files")
-    kept = {**installed(here), "MEMLINT_CACHE_DIR": str(here / "cache")}
+    kept = {**ours, "MEMLINT_CACHE_DIR": str(here / "cache")}
     found = {name: ([sys.executable, "-c", code, files], kept) for name, code in PARSERS.items()}
     found["memlint check, cold"] = ([*MEMLINT, "--no-cache", "--jobs", "1", *paths], kept)
     found["memlint check, cold, all cores"] = ([*MEMLINT, "--no-cache", *paths], kept)
@@ -130,7 +130,7 @@ def rows(folders: list[Path], here: Path) -> dict[str, tuple[list[str], dict[str
     return found
 
 
-def after_a_change(folders: list[Path], here: Path) -> Cost | None:
+def after_a_change(folders: list[Path], here: Path, ours: dict[str, str]) -> Cost | None:
     """What a run in one process costs after a function was put at the end of one file: the mean over some files of a
     copy of the tree, which lie far apart; one run before that knows nothing yet."""
     copies = []
@@ -138,7 +138,7 @@ def after_a_change(folders: list[Path], here: Path) -> Cost | None:
         copies.append(here / f"copy{number}" / folder.name)
         shutil.copytree(folder, copies[-1], ignore=_not_read)
     command = [*MEMLINT, "--jobs", "1", *map(str, copies)]
-    environment = {**installed(here), "MEMLINT_CACHE_DIR": str(here / "changed")}
+    environment = {**ours, "MEMLINT_CACHE_DIR": str(here / "changed")}
     measure(command, here, environment)
     files = sorted(path for copy in copies for path in copy.rglob("*.py"))
     costs = []
@@ -168,7 +168,8 @@ def of_tree(folders: list[Path], runs: int, only: str = "") -> dict[str, Any]:
         paths = [Path(file).resolve() for file in files if file.endswith(".py")]
         (here / "files").write_text("\n".join(map(str, paths)), encoding="utf-8")
         texts = [path.read_bytes() for path in paths]
-        commands = rows(folders, here)
+        ours = installed(here)
+        commands = rows(folders, here, ours)
         commands = {name: row for name, row in commands.items() if name == "ast.parse" or re.search(only, name)}
         if "memlint check, warm" in commands:
             measure(commands["memlint check, warm"][0], here, commands["memlint check, warm"][1])  # fills the cache
@@ -177,7 +178,7 @@ def of_tree(folders: list[Path], runs: int, only: str = "") -> dict[str, Any]:
             for name, (command, environment) in commands.items():
                 if (cost := measure(command, here, environment)) is not None:
                     costs[name].append(cost)
-            if re.search(only, CHANGED) and (cost := after_a_change(folders, here)) is not None:
+            if re.search(only, CHANGED) and (cost := after_a_change(folders, here, ours)) is not None:
                 costs.setdefault(CHANGED, []).append(cost)
     best = {name: Cost(*map(min, zip(*found, strict=True))) for name, found in costs.items() if found}
     return {
