@@ -1,14 +1,20 @@
 """Gradients are filled with zeros where they could be freed."""
 
 import ast
+import re
 
 from memlint import edits
 from memlint.function import Function
 from memlint.rule import Claim, Findings, Fix, Level, rule
 
+# A captured graph writes gradients where they lay when it was captured: they are zeroed there, on purpose.
+CAPTURED = re.compile(r"(?:CUDA|Cuda)_?Graph|cuda\.graph\(|make_graphed_callables")
+
 
 @rule(code="MEM201", claim=Claim.PEAK, triggers=("zero_",))
 def zero_grad_zeroes(fn: Function) -> Findings:
+    if fn.source.says(CAPTURED):
+        return
     for clear in fn.own("zero_grad"):
         call = clear.site
         if not isinstance(call, ast.Call) or clear.receiver.kind not in ("optimizer", "module", "engine"):
